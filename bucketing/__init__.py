@@ -1,0 +1,1 @@
+"""Bucket shapes, choice of bucket and padding arithmetic: integers only."""

@@ -1,0 +1,1 @@
+"""Ready-made engine configurations (data only)."""

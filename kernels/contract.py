@@ -1,0 +1,97 @@
+"""Layouts, sentinels and shape checks that every kernel target and the runtime share.
+
+Owns what the numbers in a graph's inputs mean. It knows tensors, never requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+PAD_SLOT_ID = -1
+"""Slot of a padded token: its keys and values are written nowhere."""
+
+PAD_BLOCK_ID = -1
+"""Block table entry that is not read."""
+
+NULL_BLOCK_ID = 0
+"""Block that the pool never hands out; the host's mark of an unused table entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Layers that share one block pool, one block table and one slot mapping.
+
+    Keys and values of a layer are tensors ``[num_blocks, block_size, num_kv_heads, dim]``;
+    ``slot = block_id * block_size + position % block_size``.
+    """
+
+    layers: tuple[int, ...]
+    num_blocks: int
+    block_size: int
+    num_kv_heads: int
+    k_dim: int
+    v_dim: int
+    dtype: torch.dtype
+    window: int | None = None
+    layout: str = "NBKD"
+
+    @property
+    def k_shape(self) -> tuple[int, int, int, int]:
+        """Shape of one layer's key cache."""
+        return (self.num_blocks, self.block_size, self.num_kv_heads, self.k_dim)
+
+    @property
+    def v_shape(self) -> tuple[int, int, int, int]:
+        """Shape of one layer's value cache."""
+        return (self.num_blocks, self.block_size, self.num_kv_heads, self.v_dim)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes that one block takes over all layers of the group."""
+        row = self.num_kv_heads * (self.k_dim + self.v_dim) * self.dtype.itemsize
+        return len(self.layers) * self.block_size * row
+
+
+def num_blocks_for(num_tokens: int, block_size: int) -> int:
+    """Return how many blocks hold ``num_tokens`` tokens."""
+    return -(-num_tokens // block_size)
+
+
+def table_width(context_len: int, *, block_size: int, fold_blocks: int = 1) -> int:
+    """Return the number of block table columns for a context bucket.
+
+    ``fold_blocks`` is how many blocks a target gathers at once (1 on the CPU, 128 on NKI):
+    the width is a whole number of such folds, the surplus padded with PAD_BLOCK_ID.
+    """
+    blocks = num_blocks_for(context_len, block_size)
+    return -(-blocks // fold_blocks) * fold_blocks
+
+
+def compute_slots(
+    block_ids: torch.Tensor, positions: torch.Tensor, block_size: int
+) -> torch.Tensor:
+    """Return the cache slot of each position of one request.
+
+    Args:
+        block_ids: int ``[blocks]``, the request's blocks in logical order, before any remap.
+        positions: int ``[tokens]``, positions in the request.
+        block_size: tokens per block.
+    """
+    return block_ids[positions // block_size] * block_size + positions % block_size
+
+
+def remap_null_block(block_table: torch.Tensor) -> torch.Tensor:
+    """Return a copy of the table in which the null block is PAD_BLOCK_ID."""
+    return torch.where(block_table == NULL_BLOCK_ID, PAD_BLOCK_ID, block_table)
+
+
+def check_tensor(
+    name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None
+) -> None:
+    """Raise ValueError unless the tensor has exactly this shape (and dtype, if given)."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+    if dtype is not None and tensor.dtype != dtype:
+        raise ValueError(f"{name} has dtype {tensor.dtype}, expected {dtype}")

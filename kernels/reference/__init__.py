@@ -1,0 +1,1 @@
+"""Plain torch kernels: the oracle of every other target."""

@@ -1,0 +1,1 @@
+"""The engine: requests, scheduling, model execution and the command line."""

@@ -1,0 +1,1 @@
+"""Model architectures, checkpoints and tokenizers."""
