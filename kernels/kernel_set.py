@@ -117,10 +117,12 @@ class KernelSet(Protocol):
         (in [0, 1)) times the kept mass. Equal logits rank by id. Temperature 0 is greedy.
         """
 
-    def compile(self, graph: nn.Module, inputs: Sequence[object]) -> Callable[[], Tensor]:
-        """Compile one static graph over these very input buffers.
+    def compile(
+        self, graph: nn.Module, inputs: Sequence[object], output: Tensor
+    ) -> Callable[[], None]:
+        """Compile one static graph over these very buffers.
 
         ``inputs`` is the (nested) argument list of ``graph``; its tensors are the static buffers
-        that callers fill in place. The returned callable runs the graph once and returns its
-        output, which the next run may overwrite.
+        that callers fill in place. Each call of the result runs the graph once and leaves what
+        the graph returns in ``output``.
         """
