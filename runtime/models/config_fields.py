@@ -1,0 +1,96 @@
+"""Typed reading of a model's configuration mapping (``config.json`` keys or inline YAML)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFields:
+    """A mapping whose values are checked when they are read; null reads as missing."""
+
+    values: Mapping[str, object]
+    source: str
+    """What the mapping came from, for messages: a path or a YAML key."""
+
+    def error(self, message: str) -> ModelError:
+        """Build the error for this source."""
+        return ModelError(f"{self.source}: {message}")
+
+    def get(self, key: str) -> object:
+        """Return the raw value, None when the key is missing."""
+        return self.values.get(key)
+
+    def positive_int(self, key: str, default: int | None = None) -> int:
+        """Read a size; without a default the key must be there."""
+        value = self.get(key)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.error(f"{key} must be a positive integer, not {value!r}")
+        return value
+
+    def positive_float(self, key: str, default: float | None = None) -> float:
+        """Read a finite number above 0.
+
+        A string that spells a number is one: YAML 1.1 reads ``1e-5`` as a string.
+        """
+        value = self.get(key)
+        if value is None and default is not None:
+            return default
+        number = _number(value)
+        if number is None or not math.isfinite(number) or number <= 0:
+            raise self.error(f"{key} must be a number above 0, not {value!r}")
+        return number
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Read a boolean."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(f"{key} must be true or false, not {value!r}")
+        return value
+
+    def block(self, key: str) -> ConfigFields | None:
+        """Read a nested mapping; null and ``{}`` mean none."""
+        value = self.get(key)
+        if value is None or value == {}:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.error(f"{key} must be a mapping, not {value!r}")
+        return ConfigFields(value, f"{self.source}: {key}")
+
+    def token_id(self, key: str, vocab_size: int) -> int | None:
+        """Read one token id; a list of exactly one id is that id."""
+        ids = self.token_ids(key, vocab_size)
+        if len(ids) > 1:
+            raise self.error(f"{key} must be one token id, not {self.get(key)!r}")
+        return ids[0] if ids else None
+
+    def token_ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
+        """Read an id or a list of ids inside the vocabulary; missing means none."""
+        value = self.get(key)
+        if value is None:
+            return ()
+        ids = value if isinstance(value, list | tuple) else [value]
+        if not all(_is_token_id(token, vocab_size) for token in ids):
+            raise self.error(f"{key} must be ids from 0 to {vocab_size - 1}, not {value!r}")
+        return tuple(dict.fromkeys(ids))
+
+
+def _is_token_id(value: object, vocab_size: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
