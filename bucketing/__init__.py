@@ -17,6 +17,17 @@ from .ladder import (
     linear,
     powers_of_two,
 )
+from .padding import (
+    PaddingCounter,
+    StepPadding,
+    aligned_starts,
+    num_pad_seqs,
+    num_pad_tokens,
+    packed_len,
+    waste_share,
+)
+from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_buckets
+from .policy import StepPolicy, WholePrompts, decode_context_need
 
 __all__ = [
     "CONTEXTS",
@@ -25,15 +36,31 @@ __all__ = [
     "TOKENS",
     "Axis",
     "Bucket",
+    "BucketLists",
     "BucketPlan",
     "DecodeBucket",
+    "GraphRow",
     "Ladder",
     "NoBucketError",
+    "PaddingCounter",
+    "PlanLimits",
+    "PlanTable",
     "PrefillBucket",
     "Spacing",
+    "StepPadding",
+    "StepPolicy",
+    "WholePrompts",
+    "aligned_starts",
     "bucket_work",
     "cost_order",
+    "decode_context_need",
+    "describe",
     "exponential",
     "linear",
+    "num_pad_seqs",
+    "num_pad_tokens",
+    "packed_len",
+    "plan_buckets",
     "powers_of_two",
+    "waste_share",
 ]

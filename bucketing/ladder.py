@@ -194,7 +194,7 @@ SEQS = Axis("seqs", minimum=1, granularity=4, step=8)
 CONTEXTS = Axis("contexts", minimum=128, granularity=128, step=1024)
 
 DEFAULT_GROWTH = Fraction(3, 2)
-"""Ratio of the exponential rule: about a third of a graph is padding at worst, half with doubling."""
+"""Ratio of the exponential rule: at worst a third of a graph is padding, not half as if doubled."""
 
 
 class Spacing(Protocol):
