@@ -1,0 +1,96 @@
+"""The KernelSet `reference`: plain torch functions under one name, run uncompiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..contract import check_tensor
+from . import attention, layers, sampler
+
+
+class ReferenceKernels:
+    """Operators in plain torch on the CPU, for fp64, fp32 and bf16 alike.
+
+    Attention, norms, rope, silu_mul and the sampler treat every row alone, to the bit: its
+    result does not depend on the number of rows, its place among them or the table width.
+    Linear layers promise less (see ``layers.Linear``).
+    """
+
+    name = "reference"
+    embed = staticmethod(layers.embed)
+    rms_norm = staticmethod(layers.rms_norm)
+    add_rms_norm = staticmethod(layers.add_rms_norm)
+    rope = staticmethod(layers.rope)
+    silu_mul = staticmethod(layers.silu_mul)
+    take_rows = staticmethod(layers.take_rows)
+    attend_decode = staticmethod(attention.attend_decode)
+    greedy = staticmethod(sampler.greedy)
+    sample = staticmethod(sampler.sample)
+
+    def __init__(self, *, prefill_tile: int = 1, fold_blocks: int = 1) -> None:
+        """Take the alignment of packed requests and of block tables from another target.
+
+        Nothing here needs either: other values than 1 reproduce the gaps of that target.
+        """
+        self.prefill_tile = prefill_tile
+        self.fold_blocks = fold_blocks
+
+    def make_linear(
+        self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
+    ) -> nn.Module:
+        """Keep the weight for ``[R, I] -> [R, O]``, the result in ``out_dtype``."""
+        return layers.Linear(weight_OI, bias_O, out_dtype)
+
+    def attend_prefill(
+        self,
+        q_THD: Tensor,
+        k_TKD: Tensor,
+        v_TKD: Tensor,
+        k_cache_NBKD: Tensor,
+        v_cache_NBKD: Tensor,
+        *,
+        slot_mapping_T: Tensor,
+        block_table_PW: Tensor,
+        query_start_loc: Tensor,
+        tile_request: Tensor,
+        context_lens_P: Tensor,
+        query_lens_P: Tensor,
+        scale: float,
+    ) -> Tensor:
+        """Write the new keys and values, then attend causally: ``[T, H*D]``.
+
+        Raises:
+            ValueError: an input has the wrong shape or dtype, a slot or a length does not fit.
+        """
+        rows = attention.prefill_rows(
+            q_THD.shape[0],
+            self.prefill_tile,
+            query_start_loc=query_start_loc,
+            tile_request=tile_request,
+            context_lens_P=context_lens_P,
+            query_lens_P=query_lens_P,
+        )
+        attention.write(k_TKD, v_TKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_T)
+        return attention.attend(
+            q_THD, k_cache_NBKD, v_cache_NBKD, block_table_PW, rows, scale=scale
+        )
+
+    def compile(
+        self, graph: nn.Module, inputs: Sequence[object], output: Tensor
+    ) -> Callable[[], None]:
+        """Bind the graph to its buffers; nothing is compiled.
+
+        Raises:
+            ValueError: when run, if the graph's result does not fit ``output`` exactly.
+        """
+
+        def run() -> None:
+            with torch.no_grad():
+                result = graph(*inputs)
+                check_tensor("graph output", result, tuple(output.shape), output.dtype)
+                output.copy_(result)
+
+        return run
