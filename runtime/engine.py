@@ -1,0 +1,147 @@
+"""The loop: submit, schedule, execute, update. Knows token ids only, no text.
+
+The engine hands plain values between the scheduler and the model runner, which do not know each
+other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+from .errors import RequestError
+from .kv_cache_manager import KVCacheManager
+from .model_runner import ModelRunner
+from .request import FinishReason, Request
+from .sampling_params import SamplingParams
+from .scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What a request may be at most, named as in the configuration."""
+
+    vocab_size: int
+    max_model_len: int
+    max_prompt_tokens: int
+
+
+class Engine:
+    """Runs requests to their end, one step at a time."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: ModelRunner,
+        kv_cache: KVCacheManager,
+        *,
+        limits: EngineLimits,
+        end_token_ids: frozenset[int],
+    ) -> None:
+        """Join the parts; ``end_token_ids`` are the model's own end tokens."""
+        self.limits = limits
+        self._scheduler = scheduler
+        self._runner = runner
+        self._kv_cache = kv_cache
+        self._end_token_ids = end_token_ids
+        self._unfinished: dict[str, Request] = {}
+        self._ids = itertools.count()
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self._unfinished)
+
+    def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
+        """Queue a request.
+
+        Raises:
+            RequestError: the request can never run; nothing else is affected.
+        """
+        prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
+        request = self._new_request(prompt, params)
+        self._check_size(request)
+        self._scheduler.add(request)
+        self._unfinished[request.request_id] = request
+        return request
+
+    def step(self) -> list[Request]:
+        """Run one step; return the requests that got a token, the finished ones included."""
+        output = self._scheduler.schedule()
+        if output is None:
+            return []
+        token_ids = self._runner.execute(output)
+        updated = []
+        for scheduled, token_id in zip(output.requests, token_ids, strict=True):
+            request = self._unfinished[scheduled.request_id]
+            request.num_computed_tokens = scheduled.num_context_tokens
+            request.append(token_id)
+            if request.is_finished:
+                self._forget(request)
+            updated.append(request)
+        return updated
+
+    def cancel(self, request: Request) -> None:
+        """End a request now and free its blocks; a finished one is left alone."""
+        if not request.is_finished:
+            request.finish(FinishReason.CANCELLED)
+            self._forget(request)
+
+    def check_invariants(self) -> None:
+        """Assert that the cache agrees with the running requests."""
+        held = {r.request_id: r.num_computed_tokens for r in self._scheduler.running}
+        self._kv_cache.check_invariants(held)
+
+    def _forget(self, request: Request) -> None:
+        self._scheduler.remove(request)
+        del self._unfinished[request.request_id]
+
+    def _new_request(self, prompt: tuple[int, ...], params: SamplingParams) -> Request:
+        max_model_len = self.limits.max_model_len
+        max_tokens = max_model_len if params.max_tokens is None else params.max_tokens
+        end_token_ids = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            end_token_ids |= self._end_token_ids
+        return Request(
+            request_id=f"request-{next(self._ids)}",
+            prompt_token_ids=prompt,
+            params=params,
+            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            end_token_ids=end_token_ids,
+            max_total_tokens=min(len(prompt) + max_tokens, max_model_len),
+        )
+
+    def _check_size(self, request: Request) -> None:
+        limits, num_prompt = self.limits, len(request.prompt_token_ids)
+        if num_prompt > limits.max_model_len - 1:
+            raise RequestError(
+                f"the prompt has {num_prompt} tokens; max_model_len {limits.max_model_len} allows "
+                f"{limits.max_model_len - 1} and one new token"
+            )
+        if num_prompt > limits.max_prompt_tokens:
+            raise RequestError(
+                f"the prompt has {num_prompt} tokens; the largest of num_batched_tokens_buckets "
+                f"is {limits.max_prompt_tokens}, and a prompt runs in one step"
+            )
+        self._kv_cache.check_fits(request.max_total_tokens)
+
+
+def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """Return the prompt as a tuple.
+
+    Raises:
+        RequestError: it is empty, or an entry is no token id of this model.
+    """
+    if len(token_ids) == 0:
+        raise RequestError("the prompt has no tokens; at least one is needed")
+    for index, token_id in enumerate(token_ids):
+        is_int = isinstance(token_id, Integral) and not isinstance(token_id, bool)
+        if not is_int or not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"prompt token {index} is {token_id!r}; token ids are integers in "
+                f"0 .. {vocab_size - 1}"
+            )
+    return tuple(int(token_id) for token_id in token_ids)

@@ -1,0 +1,106 @@
+"""The compiled graphs of an engine: one per bucket, plus samplers, all made before serving.
+
+Nothing compiles later: a bucket without a graph is an error, and the counter proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..bucketing import BucketPlan, DecodeBucket, PrefillBucket
+from ..kernels.kernel_set import KernelSet
+from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
+from .kv_cache import KVCache
+from .model_graphs import ModelGraph
+from .model_inputs import Arrays
+from .models.llama import Llama
+from .sampler import SAMPLERS, SamplerGraph, compile_sampler
+from .scheduler_output import Phase
+
+Bucket = PrefillBucket | DecodeBucket
+Progress = Callable[[str, int, int], None]
+"""Called with a graph's label, how many are done and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """One bucket's executable with its static buffers.
+
+    ``arrays`` are numpy views of the input buffers; running leaves logits in ``logits_RV``.
+    """
+
+    bucket: Bucket
+    spec: tuple[GraphInput, ...]
+    arrays: Arrays
+    logits_RV: Tensor
+    run: Callable[[], None]
+
+    @property
+    def query_len(self) -> int:
+        """Rows of logits per request."""
+        return self.bucket.query_len if isinstance(self.bucket, DecodeBucket) else 1
+
+
+class CompiledGraphs:
+    """All graphs of a plan over one model and one KV cache."""
+
+    def __init__(
+        self, model: Llama, kernels: KernelSet, cache: KVCache, *, layout: GraphLayout
+    ) -> None:
+        """Create the set without compiling anything yet."""
+        self.layout = layout
+        self.num_compilations = 0
+        self._kernels = kernels
+        self._cache = cache
+        self._modules = {phase: ModelGraph(model, phase, cache.group_of) for phase in Phase}
+        self._model = model
+        self._models: dict[Bucket, CompiledGraph] = {}
+        self._samplers: dict[tuple[int, str], SamplerGraph] = {}
+        self._logits: dict[int, Tensor] = {}
+
+    def compile(self, plan: BucketPlan, progress: Progress) -> None:
+        """Compile every graph of the plan, limit graphs first, and the samplers they need."""
+        buckets = plan.buckets
+        for index, bucket in enumerate(buckets):
+            progress(bucket.label, index, len(buckets))
+            self._models[bucket] = self._compile_model(bucket)
+            self._compile_samplers(num_logits_rows(bucket, self.layout))
+        progress("done", len(buckets), len(buckets))
+
+    @property
+    def models(self) -> Mapping[Bucket, CompiledGraph]:
+        """The model graph of each bucket."""
+        return self._models
+
+    def sampler(self, rows: int, feature: str) -> SamplerGraph:
+        """Return the sampler over the logits of graphs with this many rows."""
+        return self._samplers[rows, feature]
+
+    def _compile_model(self, bucket: Bucket) -> CompiledGraph:
+        spec = tuple(graph_spec(bucket, self.layout))
+        inputs = {i.name: torch.full(i.shape, i.pad, dtype=torch.int32) for i in spec}
+        logits = self._logits_buffer(num_logits_rows(bucket, self.layout))
+        phase = Phase.PREFILL if isinstance(bucket, PrefillBucket) else Phase.DECODE
+        arguments = [inputs, self._cache.keys, self._cache.values]
+        self.num_compilations += 1
+        run = self._kernels.compile(self._modules[phase], arguments, logits)
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        return CompiledGraph(bucket, spec, arrays, logits, run)
+
+    def _compile_samplers(self, rows: int) -> None:
+        for sampler in SAMPLERS:
+            if (rows, sampler.feature) not in self._samplers:
+                self.num_compilations += 1
+                graph = compile_sampler(sampler, self._kernels, self._logits_buffer(rows))
+                self._samplers[rows, sampler.feature] = graph
+
+    def _logits_buffer(self, rows: int) -> Tensor:
+        """Return the buffer shared by all graphs of this many rows; they never run at once."""
+        if rows not in self._logits:
+            vocab_size = self._model.architecture.vocab_size
+            self._logits[rows] = torch.zeros(rows, vocab_size, dtype=self._model.logits_dtype)
+        return self._logits[rows]

@@ -1,0 +1,105 @@
+"""Storage of keys and values: how many blocks there are, and their tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..kernels.contract import KVGroup, num_blocks_for
+from .errors import ConfigError
+from .models.architecture import Architecture
+
+AUTO_MEMORY_SHARE = 0.5
+"""Share of the memory free after loading the weights that `num_blocks: auto` may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """The number of blocks of every group, and how it was found."""
+
+    num_blocks: int
+    reason: str
+
+
+def size_cache(
+    group: KVGroup, *, max_num_seqs: int, max_model_len: int, memory_bytes: int | None
+) -> CacheSize:
+    """Resolve ``num_blocks: auto`` once: what full use needs, within the memory.
+
+    Args:
+        group: the KV group; its ``num_blocks`` is ignored.
+        max_num_seqs: requests that run at the same time.
+        max_model_len: tokens per request at most.
+        memory_bytes: ``kv_cache_memory``; None means half of the memory that is free now.
+
+    Raises:
+        ConfigError: the memory cannot hold one request of ``max_model_len`` tokens.
+    """
+    per_request = num_blocks_for(max_model_len, group.block_size)
+    wanted = max_num_seqs * per_request + 1
+    source = "kv_cache_memory"
+    if memory_bytes is None:
+        memory_bytes = int(free_memory_bytes() * AUTO_MEMORY_SHARE)
+        source = f"{AUTO_MEMORY_SHARE:.0%} of free memory"
+    affordable = memory_bytes // group.block_bytes
+    if affordable < per_request + 1:
+        raise ConfigError(
+            f"num_blocks: auto: {source} ({memory_bytes:,} bytes) holds {affordable} blocks of "
+            f"{group.block_bytes:,} bytes; one request of max_model_len {max_model_len} needs "
+            f"{per_request} and the null block: lower max_model_len or give more memory"
+        )
+    if affordable < wanted:
+        return CacheSize(affordable, f"{source}, {memory_bytes:,} bytes")
+    return CacheSize(wanted, f"{max_num_seqs} requests of {max_model_len} tokens")
+
+
+def free_memory_bytes() -> int:
+    """Memory that this machine can still give without swapping."""
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+class KVCache:
+    """Key and value tensors per layer, zero at start, and their groups."""
+
+    def __init__(self, groups: Sequence[KVGroup]) -> None:
+        """Allocate the caches of all groups."""
+        num_layers = sum(len(group.layers) for group in groups)
+        self.groups = tuple(groups)
+        self.group_of = [0] * num_layers
+        self.keys: list[Tensor] = [torch.empty(0)] * num_layers
+        self.values: list[Tensor] = [torch.empty(0)] * num_layers
+        for index, group in enumerate(groups):
+            for layer in group.layers:
+                self.group_of[layer] = index
+                self.keys[layer] = torch.zeros(group.k_shape, dtype=group.dtype)
+                self.values[layer] = torch.zeros(group.v_shape, dtype=group.dtype)
+
+    def clear_blocks(self, block_ids: Sequence[int]) -> None:
+        """Set blocks back to zero in every layer."""
+        for cache in (*self.keys, *self.values):
+            cache[list(block_ids)] = 0
+
+
+def decoder_groups(
+    architecture: Architecture, *, num_blocks: int, block_size: int, dtype: torch.dtype
+) -> tuple[KVGroup, ...]:
+    """Return the KV groups of a decoder in which every layer attends to everything: one."""
+    group = KVGroup(
+        layers=tuple(range(architecture.num_layers)),
+        num_blocks=num_blocks,
+        block_size=block_size,
+        num_kv_heads=architecture.num_kv_heads,
+        k_dim=architecture.head_dim,
+        v_dim=architecture.head_dim,
+        dtype=dtype,
+    )
+    return (group,)

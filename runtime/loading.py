@@ -1,0 +1,120 @@
+"""From a configuration to a warm engine: model, plan, cache, graphs, start-up check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..bucketing import BucketPlan, WholePrompts
+from ..kernels.contract import KVGroup
+from ..kernels.kernel_set import KernelSet
+from .backends import load_kernels
+from .config import Config
+from .engine import Engine, EngineLimits
+from .errors import ConfigError
+from .graphs import CompiledGraphs, Progress
+from .kv_cache import CacheSize, KVCache, decoder_groups, size_cache
+from .kv_cache_manager import KVCacheManager
+from .model_runner import ModelRunner
+from .models.architecture import Architecture
+from .models.llama import Llama
+from .models.sources import LoadedModel, open_model
+from .planning import bucket_plan, graph_layout, plan_limits
+from .scheduler import Scheduler
+from .warmup import InvarianceReport, warm_up
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """A warm engine, and what is known about it."""
+
+    engine: Engine
+    runner: ModelRunner
+    graphs: CompiledGraphs
+    plan: BucketPlan
+    source: LoadedModel
+    cache_size: CacheSize
+    invariance: InvarianceReport
+
+
+def load_engine(config: Config, progress: Progress) -> LoadedEngine:
+    """Load the model, compile every graph of the plan and run each once.
+
+    Raises:
+        NoriaError: the configuration and the model or this machine do not fit together.
+    """
+    kernels = load_kernels(config.backend)
+    source = open_model(config.model, tokenizer=config.tokenizer)
+    check_model_len(config, source.architecture)
+    plan = bucket_plan(config, _limits(config, kernels))
+    dtype = getattr(torch, config.dtype)
+    model = Llama(
+        source.architecture,
+        kernels,
+        source.tensors,
+        dtype=dtype,
+        max_model_len=config.max_model_len,
+    )
+    cache_size = _cache_size(config, source.architecture, dtype)
+    groups = decoder_groups(
+        source.architecture,
+        num_blocks=cache_size.num_blocks,
+        block_size=config.block_size,
+        dtype=dtype,
+    )
+    cache = KVCache(groups)
+    graphs = CompiledGraphs(model, kernels, cache, layout=graph_layout(config, kernels))
+    graphs.compile(plan, progress)
+    invariance = warm_up(graphs, cache, source.architecture.vocab_size)
+    runner = ModelRunner(plan, graphs, graphs.layout)
+    engine = _engine(config, source, runner, groups)
+    return LoadedEngine(engine, runner, graphs, plan, source, cache_size, invariance)
+
+
+def check_model_len(config: Config, architecture: Architecture) -> None:
+    """Refuse a ``max_model_len`` beyond the positions that the model was made for."""
+    if config.max_model_len > architecture.max_position_embeddings:
+        raise ConfigError(
+            f"max_model_len: {config.max_model_len} exceeds the model's "
+            f"max_position_embeddings {architecture.max_position_embeddings}"
+        )
+
+
+def _cache_size(config: Config, architecture: Architecture, dtype: torch.dtype) -> CacheSize:
+    if config.num_blocks != "auto":
+        return CacheSize(config.num_blocks, "num_blocks")
+    (group,) = decoder_groups(architecture, num_blocks=2, block_size=config.block_size, dtype=dtype)
+    return size_cache(
+        group,
+        max_num_seqs=config.max_num_seqs,
+        max_model_len=config.max_model_len,
+        memory_bytes=config.kv_cache_memory_bytes,
+    )
+
+
+def _limits(config: Config, kernels: KernelSet):  # type: ignore[no-untyped-def]
+    return plan_limits(config, prefill_tile=kernels.prefill_tile, fold_blocks=kernels.fold_blocks)
+
+
+def _engine(
+    config: Config, source: LoadedModel, runner: ModelRunner, groups: tuple[KVGroup, ...]
+) -> Engine:
+    kv_cache = KVCacheManager(groups)
+    policy = WholePrompts(
+        max_num_tokens=config.num_batched_tokens_buckets[-1],
+        max_num_seqs=config.max_num_prefill_seqs,
+        prefill_tile=runner.layout.prefill_tile,
+    )
+    limits = EngineLimits(
+        vocab_size=source.architecture.vocab_size,
+        max_model_len=config.max_model_len,
+        max_prompt_tokens=config.num_batched_tokens_buckets[-1],
+    )
+    return Engine(
+        Scheduler(kv_cache, policy, max_num_seqs=config.max_num_seqs),
+        runner,
+        kv_cache,
+        limits=limits,
+        end_token_ids=frozenset(source.eos_token_ids),
+    )

@@ -1,0 +1,49 @@
+"""Runs one step: picks the bucket, writes its padded inputs, runs its graph, samples.
+
+It knows tensors and buckets, never queues.
+"""
+
+from __future__ import annotations
+
+from ..bucketing import BucketPlan, PaddingCounter, decode_context_need, packed_len
+from .graph_spec import GraphLayout
+from .graphs import Bucket, CompiledGraph, CompiledGraphs
+from .model_inputs import fill_step
+from .sampler import needed_feature
+from .scheduler_output import Phase, SchedulerOutput
+
+
+class ModelRunner:
+    """Executes steps on compiled graphs and counts what padding they ran."""
+
+    def __init__(self, plan: BucketPlan, graphs: CompiledGraphs, layout: GraphLayout) -> None:
+        """Run the graphs of this plan; all of them must be compiled."""
+        self._plan = plan
+        self._graphs = graphs
+        self._layout = layout
+        self._pick = {Phase.PREFILL: self._pick_prefill, Phase.DECODE: self._pick_decode}
+        self.padding = PaddingCounter()
+
+    def execute(self, output: SchedulerOutput) -> list[int]:
+        """Run the step and return the next token id of each request, in order."""
+        graph = self._graphs.models[self._pick[output.phase](output)]
+        self.run_graph(graph, output)
+        rows = [row * graph.query_len for row in range(len(output.requests))]
+        sampler = self._graphs.sampler(graph.logits_RV.shape[0], needed_feature(output.requests))
+        return sampler.sample(output.requests, rows)
+
+    def run_graph(self, graph: CompiledGraph, output: SchedulerOutput) -> None:
+        """Write the step into the graph's buffers and run it; logits stay in its buffer."""
+        fill_step(graph.arrays, output, graph.spec, self._layout)
+        graph.run()
+        self.padding.add(graph.bucket, output.num_scheduled_tokens)
+
+    def _pick_prefill(self, output: SchedulerOutput) -> Bucket:
+        lengths = [len(request.token_ids) for request in output.requests]
+        context_len = max(request.num_context_tokens for request in output.requests)
+        return self._plan.pick_prefill(packed_len(lengths, self._layout.prefill_tile), context_len)
+
+    def _pick_decode(self, output: SchedulerOutput) -> Bucket:
+        computed = max(request.num_computed_tokens for request in output.requests)
+        need = decode_context_need(computed, num_speculative_tokens=0)
+        return self._plan.pick_decode(len(output.requests), need)

@@ -1,0 +1,42 @@
+"""From a configuration to its bucket plan and graph layout; needs no model."""
+
+from __future__ import annotations
+
+from ..bucketing import BucketLists, BucketPlan, PlanLimits, plan_buckets
+from ..kernels.kernel_set import KernelSet
+from .config import Config
+from .graph_spec import GraphLayout
+
+
+def plan_limits(config: Config, *, prefill_tile: int = 1, fold_blocks: int = 1) -> PlanLimits:
+    """Return the limits of a configuration, with the alignment of a target."""
+    return PlanLimits(
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        max_model_len=config.max_model_len,
+        max_num_prefill_seqs=config.max_num_prefill_seqs,
+        block_size=config.block_size,
+        prefill_tile=prefill_tile,
+        fold_blocks=fold_blocks,
+    )
+
+
+def bucket_plan(config: Config, limits: PlanLimits) -> BucketPlan:
+    """Return every bucket of a configuration."""
+    lists = BucketLists(
+        num_batched_tokens=config.num_batched_tokens_buckets,
+        num_seqs=config.num_seqs_buckets,
+        prefill_context=config.prefill_context_length_buckets,
+        decode_context=config.decode_context_length_buckets,
+    )
+    return plan_buckets(limits, lists)
+
+
+def graph_layout(config: Config, kernels: KernelSet) -> GraphLayout:
+    """Return what the shapes of graphs depend on besides their buckets."""
+    return GraphLayout(
+        block_sizes=(config.block_size,),
+        max_num_prefill_seqs=config.max_num_prefill_seqs,
+        prefill_tile=kernels.prefill_tile,
+        fold_blocks=kernels.fold_blocks,
+    )

@@ -1,0 +1,108 @@
+"""First run of every graph, which is also the check of batch invariance.
+
+One probe request runs in every bucket, in every row that the bucket has. If all logits of the
+probe are the same bits, a request's tokens cannot depend on which bucket or batch it ran in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..bucketing import DecodeBucket, packed_len
+from ..kernels.contract import num_blocks_for
+from .graph_spec import GraphLayout
+from .graphs import Bucket, CompiledGraph, CompiledGraphs
+from .kv_cache import KVCache
+from .model_inputs import fill_padding, fill_step
+from .sampling_params import SamplingParams
+from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
+
+PROBE_LEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class InvarianceReport:
+    """Whether the probe's logits had the same bits in every row of every graph.
+
+    ``differing`` names the graphs whose logits differ from those of the first one.
+    """
+
+    num_graphs: int
+    differing: tuple[str, ...]
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether no graph differs."""
+        return not self.differing
+
+
+def warm_up(graphs: CompiledGraphs, cache: KVCache, vocab_size: int) -> InvarianceReport:
+    """Run every graph on padding and on the probe; leave the cache as it was.
+
+    The first graph is the largest prefill: it writes the context that decode graphs read.
+    """
+    models = tuple(graphs.models.values())
+    probe = _Probe(cache, _probe_len(models, cache), vocab_size)
+    expected: Tensor | None = None
+    differing = []
+    for graph in models:
+        fill_padding(graph.arrays, graph.spec)
+        graph.run()
+        for logits_V in probe.run(graph, graphs.layout):
+            expected = logits_V.clone() if expected is None else expected
+            if not torch.equal(logits_V, expected):
+                differing.append(graph.bucket.label)
+                break
+    cache.clear_blocks(probe.block_ids)
+    return InvarianceReport(len(models), tuple(differing))
+
+
+def _probe_len(models: Sequence[CompiledGraph], cache: KVCache) -> int:
+    """Return the longest probe that fits every cache and context, and the largest prefill."""
+    slots = min((group.num_blocks - 1) * group.block_size for group in cache.groups)
+    contexts = min(graph.bucket.context_len for graph in models)
+    rows = max(graph.bucket.num_rows for graph in models if graph.bucket.phase == "prefill")
+    return min(PROBE_LEN, slots, contexts, rows)
+
+
+class _Probe:
+    """A short prompt on the first blocks of the pool, which nobody owns before serving."""
+
+    def __init__(self, cache: KVCache, length: int, vocab_size: int) -> None:
+        self.token_ids = [(7 * i + 1) % vocab_size for i in range(length)]
+        self.tables = tuple(
+            tuple(range(1, 1 + num_blocks_for(length, group.block_size))) for group in cache.groups
+        )
+        self.block_ids = sorted({block_id for table in self.tables for block_id in table})
+
+    def run(self, graph: CompiledGraph, layout: GraphLayout) -> Tensor:
+        """Run the probe in as many rows as fit; return its logits ``[rows, V]``."""
+        num_requests, phase, start = self._fit(graph.bucket, layout)
+        if num_requests == 0:
+            return graph.logits_RV[:0]
+        output = SchedulerOutput(phase, (self._request(start),) * num_requests)
+        fill_step(graph.arrays, output, graph.spec, layout)
+        graph.run()
+        return graph.logits_RV[:: graph.query_len][:num_requests]
+
+    def _fit(self, bucket: Bucket, layout: GraphLayout) -> tuple[int, Phase, int]:
+        """Return requests, phase and first token: the whole probe, or only its last token."""
+        length = len(self.token_ids)
+        if isinstance(bucket, DecodeBucket):
+            return bucket.num_seqs, Phase.DECODE, length - 1
+        aligned = packed_len([length], layout.prefill_tile)
+        return min(layout.max_num_prefill_seqs, bucket.num_tokens // aligned), Phase.PREFILL, 0
+
+    def _request(self, start: int) -> ScheduledRequest:
+        return ScheduledRequest(
+            request_id="warm-up",
+            token_ids=self.token_ids[start:],
+            num_computed_tokens=start,
+            block_tables=self.tables,
+            params=SamplingParams(temperature=0),
+            seed=0,
+        )
