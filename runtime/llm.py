@@ -1,0 +1,226 @@
+"""The offline interface: texts, chats or token ids in, generated text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .config import Config, load_config, parse_config
+from .errors import NoriaError, RequestError
+from .graphs import Progress
+from .loading import LoadedEngine, load_engine
+from .models.tokenizer import StreamDecoder, Tokenizer
+from .outputs import RequestOutput
+from .request import FinishReason, Request
+from .sampling_params import SamplingParams
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    """A prompt on its way: its request, or why there is none."""
+
+    prompt: str | None
+    token_ids: tuple[int, ...]
+    request: Request | None = None
+    error: str | None = None
+
+
+class LLM:
+    """A model, compiled and warm, that generates for any number of requests at once."""
+
+    def __init__(
+        self, config: Config | Mapping[str, object] | str | Path, *, progress: Progress | None = None
+    ) -> None:
+        """Load and compile everything that the configuration names.
+
+        Args:
+            config: a path to a YAML file, its content as a mapping, or a parsed Config.
+            progress: called with label, index and total for each graph that is compiled.
+
+        Raises:
+            NoriaError: a setting, the model or this machine does not fit.
+        """
+        self.config = _as_config(config)
+        self.loaded: LoadedEngine = load_engine(self.config, progress or _no_progress)
+        self._engine = self.loaded.engine
+
+    @property
+    def default_params(self) -> SamplingParams:
+        """Sampling settings of requests that bring none: the configuration's."""
+        return self.config.sampling.to_params()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Generate for all prompts; outputs are in the order of the prompts.
+
+        Args:
+            prompts: texts or lists of token ids; one alone is a list of one.
+            params: one for all, or one each; None takes the configuration's.
+
+        A prompt that can never run gives an output whose ``error`` says why; the others run.
+        """
+        outputs = dict(self.iterate(prompts, params))
+        return [outputs[index] for index in range(len(outputs))]
+
+    def chat(
+        self,
+        conversations: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer conversations, each a list of ``{"role": ..., "content": ...}`` messages.
+
+        The model's chat template renders them; one that it refuses gives an ``error``.
+        """
+        if conversations and isinstance(conversations[0], Mapping):
+            conversations = [conversations]  # type: ignore[list-item]
+        submissions = [
+            self._submit_chat(conversation, one)  # type: ignore[arg-type]
+            for conversation, one in zip(
+                conversations, self._params_each(params, len(conversations)), strict=True
+            )
+        ]
+        outputs = dict(self._run(submissions))
+        return [outputs[index] for index in range(len(outputs))]
+
+    def iterate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> Iterator[tuple[int, RequestOutput]]:
+        """Generate like ``generate``, yielding (prompt index, output) as requests finish."""
+        prompt_list = _as_list(prompts)
+        params_list = self._params_each(params, len(prompt_list))
+        yield from self._run(
+            [self._submit(p, one) for p, one in zip(prompt_list, params_list, strict=True)]
+        )
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
+        """Yield the text of one request in pieces, each of whole characters.
+
+        Closing the iterator early cancels the request.
+
+        Raises:
+            RequestError: the request can never run, or the model has no tokenizer.
+        """
+        tokenizer = self._tokenizer()
+        submission = self._submit(prompt, params or self.default_params)
+        if submission.request is None:
+            raise RequestError(submission.error)
+        request, decoder = submission.request, StreamDecoder(tokenizer)
+        try:
+            while not request.is_finished:
+                num_before = len(request.output_token_ids)
+                self._engine.step()
+                for token_id in _text_token_ids(request)[num_before:]:
+                    if text := decoder.push(token_id):
+                        yield text
+            if text := decoder.finish():
+                yield text
+        finally:
+            self._engine.cancel(request)
+
+    def _run(self, submissions: Sequence[_Submission]) -> Iterator[tuple[int, RequestOutput]]:
+        pending: dict[int, Request] = {}
+        try:
+            for index, submission in enumerate(submissions):
+                if submission.request is None:
+                    yield index, self._output(submission)
+                else:
+                    pending[index] = submission.request
+            while pending:
+                self._engine.step()
+                # Asked of the requests, not of the step: another caller may have run it.
+                for index in [i for i, request in pending.items() if request.is_finished]:
+                    del pending[index]
+                    yield index, self._output(submissions[index])
+        finally:
+            for submission in submissions:
+                if submission.request is not None:
+                    self._engine.cancel(submission.request)
+
+    def _submit(self, prompt: Prompt, params: SamplingParams) -> _Submission:
+        text = prompt if isinstance(prompt, str) else None
+        token_ids: Sequence[int] = ()
+        try:
+            token_ids = self._tokenizer().encode(prompt) if isinstance(prompt, str) else prompt
+            return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
+        except RequestError as error:
+            return _Submission(text, tuple(token_ids), error=str(error))
+
+    def _submit_chat(self, messages: Sequence[Message], params: SamplingParams) -> _Submission:
+        try:
+            text = self.loaded.source.render_chat(messages)
+            token_ids = self._tokenizer().encode(text)
+            return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
+        except RequestError as error:
+            return _Submission(None, (), error=str(error))
+
+    def _output(self, submission: _Submission) -> RequestOutput:
+        request = submission.request
+        if request is None:
+            return RequestOutput(
+                request_id="",
+                prompt=submission.prompt,
+                prompt_token_ids=submission.token_ids,
+                token_ids=(),
+                text=None,
+                finish_reason="error",
+                error=submission.error,
+            )
+        assert request.finish_reason is not None
+        tokenizer = self.loaded.source.tokenizer
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=submission.prompt,
+            prompt_token_ids=request.prompt_token_ids,
+            token_ids=tuple(request.output_token_ids),
+            text=tokenizer.decode(_text_token_ids(request)) if tokenizer else None,
+            finish_reason=request.finish_reason.value,
+        )
+
+    def _tokenizer(self) -> Tokenizer:
+        tokenizer = self.loaded.source.tokenizer
+        if tokenizer is None:
+            raise RequestError("the model has no tokenizer: give prompts as lists of token ids")
+        return tokenizer
+
+    def _params_each(
+        self, params: SamplingParams | Sequence[SamplingParams] | None, count: int
+    ) -> Sequence[SamplingParams]:
+        if params is None or isinstance(params, SamplingParams):
+            return [params or self.default_params] * count
+        if len(params) != count:
+            raise NoriaError(f"{len(params)} sampling params for {count} prompts; give one or all")
+        return params
+
+
+def _text_token_ids(request: Request) -> Sequence[int]:
+    """Return the generated tokens less the end token, which is not text."""
+    if request.finish_reason is FinishReason.STOP:
+        return request.output_token_ids[:-1]
+    return request.output_token_ids
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _as_config(config: Config | Mapping[str, object] | str | Path) -> Config:
+    if isinstance(config, Config):
+        return config
+    if isinstance(config, Mapping):
+        return parse_config(config)
+    return load_config(config)
+
+
+def _no_progress(label: str, index: int, total: int) -> None:
+    """Show nothing."""
