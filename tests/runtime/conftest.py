@@ -1,0 +1,257 @@
+"""Tiny engines and an independent dense model for runtime tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from noria.bucketing import BucketLists, BucketPlan, PlanLimits, WholePrompts, plan_buckets
+from noria.kernels.kernel_set import KernelSet
+from noria.kernels.reference import ReferenceKernels
+from noria.runtime.engine import Engine, EngineLimits
+from noria.runtime.graph_spec import GraphLayout
+from noria.runtime.graphs import CompiledGraphs
+from noria.runtime.kv_cache import KVCache, decoder_groups
+from noria.runtime.kv_cache_manager import KVCacheManager
+from noria.runtime.model_runner import ModelRunner
+from noria.runtime.models.architecture import Architecture, expected_tensors, inverse_frequencies
+from noria.runtime.models.llama import Llama
+from noria.runtime.random_draws import uniforms
+from noria.runtime.sampling_params import SamplingParams
+from noria.runtime.scheduler import Scheduler
+from torch import Tensor
+
+TINY = Architecture(
+    vocab_size=61,
+    hidden_size=32,
+    intermediate_size=48,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    tie_word_embeddings=True,
+    max_position_embeddings=512,
+)
+
+
+@dataclass(frozen=True)
+class EngineShape:
+    """Settings of a tiny engine, as a configuration would have them."""
+
+    max_num_batched_tokens: int = 64
+    max_num_seqs: int = 8
+    max_model_len: int = 64
+    max_num_prefill_seqs: int = 4
+    block_size: int = 4
+    num_blocks: int = 160
+    tokens: tuple[int, ...] = (16, 64)
+    seqs: tuple[int, ...] = (1, 2, 4, 8)
+    prefill_context: tuple[int, ...] = ()
+    decode_context: tuple[int, ...] = ()
+    end_token_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class TinyEngine:
+    """An engine and its parts, open to the test."""
+
+    engine: Engine
+    scheduler: Scheduler
+    runner: ModelRunner
+    graphs: CompiledGraphs
+    cache: KVCache
+    kv_cache: KVCacheManager
+    model: Llama
+    plan: BucketPlan
+    shape: EngineShape
+
+    def run(self) -> None:
+        """Step until every request has ended, checking invariants after every step."""
+        for _ in range(10_000):
+            if not self.engine.has_unfinished:
+                break
+            self.engine.step()
+            self.engine.check_invariants()
+        assert not self.engine.has_unfinished
+        assert self.kv_cache.num_free_blocks == (self.shape.num_blocks - 1,)
+
+    def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:
+        """Return the tokens of each prompt, run together."""
+        requests = [self.engine.submit(prompt, params) for prompt in prompts]
+        self.run()
+        return [request.output_token_ids for request in requests]
+
+
+def random_tensors(architecture: Architecture, seed: int = 0) -> dict[str, Tensor]:
+    """Return seeded fp64 weights under Hugging Face names."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, shape in expected_tensors(architecture).items():
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+        tensors[name] = 1 + 0.1 * noise if len(shape) == 1 and "norm" in name else 0.3 * noise
+    return tensors
+
+
+def build_engine(
+    shape: EngineShape | None = None,
+    *,
+    kernels: KernelSet | None = None,
+    dtype: torch.dtype = torch.float64,
+    architecture: Architecture = TINY,
+    tensors: dict[str, Tensor] | None = None,
+) -> TinyEngine:
+    """Build an engine without a configuration; `reference` kernels in fp64 by default."""
+    shape = shape or EngineShape()
+    kernels = kernels or ReferenceKernels()
+    tensors = tensors or random_tensors(architecture)
+    model = Llama(architecture, kernels, tensors, dtype=dtype, max_model_len=shape.max_model_len)
+    groups = decoder_groups(
+        architecture, num_blocks=shape.num_blocks, block_size=shape.block_size, dtype=dtype
+    )
+    cache = KVCache(groups)
+    layout = GraphLayout(
+        (shape.block_size,), shape.max_num_prefill_seqs, kernels.prefill_tile, kernels.fold_blocks
+    )
+    limits = PlanLimits(
+        max_num_batched_tokens=shape.max_num_batched_tokens,
+        max_num_seqs=shape.max_num_seqs,
+        max_model_len=shape.max_model_len,
+        max_num_prefill_seqs=shape.max_num_prefill_seqs,
+        block_size=shape.block_size,
+        prefill_tile=kernels.prefill_tile,
+        fold_blocks=kernels.fold_blocks,
+    )
+    lists = BucketLists(shape.tokens, shape.seqs, shape.prefill_context, shape.decode_context)
+    plan = plan_buckets(limits, lists)
+    graphs = CompiledGraphs(model, kernels, cache, layout=layout)
+    graphs.compile(plan, lambda label, index, total: None)
+    kv_cache = KVCacheManager(groups)
+    policy = WholePrompts(
+        max_num_tokens=shape.tokens[-1],
+        max_num_seqs=shape.max_num_prefill_seqs,
+        prefill_tile=kernels.prefill_tile,
+    )
+    scheduler = Scheduler(kv_cache, policy, max_num_seqs=shape.max_num_seqs)
+    runner = ModelRunner(plan, graphs, layout)
+    engine = Engine(
+        scheduler,
+        runner,
+        kv_cache,
+        limits=EngineLimits(architecture.vocab_size, shape.max_model_len, shape.tokens[-1]),
+        end_token_ids=shape.end_token_ids,
+    )
+    return TinyEngine(engine, scheduler, runner, graphs, cache, kv_cache, model, plan, shape)
+
+
+class DenseModel:
+    """A Llama over the full token list: one request, no cache, no blocks, no padding, fp64."""
+
+    def __init__(self, architecture: Architecture, tensors: dict[str, Tensor]) -> None:
+        self.architecture = architecture
+        self.tensors = {name: tensor.double() for name, tensor in tensors.items()}
+        self.frequencies = torch.tensor(inverse_frequencies(architecture), dtype=torch.float64)
+        self._memory: dict[tuple[int, ...], Tensor] = {}
+
+    def generate(self, prompt: Sequence[int], params: SamplingParams, num_tokens: int) -> list[int]:
+        """Return the tokens that a request must get, by recomputing everything every time."""
+        token_ids = list(prompt)
+        for _ in range(num_tokens):
+            token_ids.append(self._draw(self.logits(token_ids)[-1], params, len(token_ids)))
+        return token_ids[len(prompt) :]
+
+    def logits(self, token_ids: Sequence[int]) -> Tensor:
+        """Return logits of every position, ``[T, V]``."""
+        key = tuple(token_ids)
+        if key not in self._memory:
+            self._memory[key] = self._forward(torch.tensor(key))
+        return self._memory[key]
+
+    def _forward(self, ids: Tensor) -> Tensor:
+        x = self.tensors["model.embed_tokens.weight"][ids]
+        for layer in range(self.architecture.num_layers):
+            prefix = f"model.layers.{layer}"
+            x = x + self._attention(self._norm(x, f"{prefix}.input_layernorm"), prefix)
+            y = self._norm(x, f"{prefix}.post_attention_layernorm")
+            gate = torch.nn.functional.silu(self._linear(y, f"{prefix}.mlp.gate_proj"))
+            up = self._linear(y, f"{prefix}.mlp.up_proj")
+            x = x + self._linear(gate * up, f"{prefix}.mlp.down_proj")
+        head = "model.embed_tokens" if self.architecture.tie_word_embeddings else "lm_head"
+        return self._linear(self._norm(x, "model.norm"), head)
+
+    def _attention(self, x: Tensor, prefix: str) -> Tensor:
+        arch = self.architecture
+        q, k, v = (
+            self._linear(x, f"{prefix}.self_attn.{name}_proj").unflatten(1, (-1, arch.head_dim))
+            for name in "qkv"
+        )
+        group = arch.num_heads // arch.num_kv_heads
+        k = self._rotate(k).repeat_interleave(group, dim=1)
+        v = v.repeat_interleave(group, dim=1)
+        scores = torch.einsum("qhd,khd->hqk", self._rotate(q), k) * arch.head_dim**-0.5
+        causal = torch.ones(len(x), len(x), dtype=torch.bool).tril()
+        weights = scores.masked_fill(~causal, -torch.inf).softmax(-1)
+        attended = torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
+        return self._linear(attended, f"{prefix}.self_attn.o_proj")
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        angles = torch.arange(len(x), dtype=torch.float64)[:, None] * self.frequencies
+        cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+        low, high = x.chunk(2, dim=-1)
+        return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        scale = (x.square().mean(-1, keepdim=True) + self.architecture.rms_norm_eps).rsqrt()
+        return x * scale * self.tensors[f"{name}.weight"]
+
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        return torch.nn.functional.linear(
+            x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
+        )
+
+    def _draw(self, logits: Tensor, params: SamplingParams, position: int) -> int:
+        row = logits[None]
+        if params.is_greedy:
+            return int(ReferenceKernels.greedy(row))
+        uniform = torch.from_numpy(uniforms([params.seed], [position]))
+        top_k = torch.tensor([max(params.top_k or 0, 0)], dtype=torch.int32)
+        temperature = torch.tensor([params.temperature], dtype=torch.float32)
+        top_p = torch.tensor([params.top_p], dtype=torch.float32)
+        return int(ReferenceKernels.sample(row, temperature, top_k, top_p, uniform))
+
+
+@pytest.fixture(scope="session")
+def make_engine() -> Callable[..., TinyEngine]:
+    """Builder of tiny engines."""
+    return build_engine
+
+
+@pytest.fixture(scope="session")
+def make_shape() -> Callable[..., EngineShape]:
+    """Builder of tiny engines' settings."""
+    return EngineShape
+
+
+@pytest.fixture(scope="session")
+def dense() -> DenseModel:
+    """The dense model with the weights of tiny engines."""
+    return DenseModel(TINY, random_tensors(TINY))
+
+
+@pytest.fixture(scope="session")
+def make_dense() -> Callable[..., DenseModel]:
+    """Builder of dense models of other architectures."""
+    return lambda architecture: DenseModel(architecture, random_tensors(architecture))
+
+
+@pytest.fixture(scope="session")
+def tiny_architecture() -> Architecture:
+    """The architecture of tiny engines."""
+    return TINY
+
+
+@pytest.fixture
+def tiny() -> Iterator[TinyEngine]:
+    """A fresh tiny engine with `reference` kernels in fp64."""
+    yield build_engine()
