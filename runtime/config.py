@@ -1,0 +1,87 @@
+"""From a YAML file or a mapping to a validated Config; needs no model, no weights and no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from ..bucketing import SEQS, SPACING, TOKENS
+from .config_rules import check_rules
+from .errors import ConfigError
+from .inline_model import check_inline_model
+from .schema import Absent, SettingRow, entries, setting_rows
+from .settings import NEURON_BACKENDS, Config
+from .typed_reader import read_settings
+from .yaml_reader import read_yaml
+
+__all__ = ["Config", "config_rows", "load_config", "parse_config"]
+
+DEFAULT_MAX_NUM_PREFILL_SEQS = 8
+
+
+def load_config(path: str | PathLike[str]) -> Config:
+    """Read and validate a YAML file.
+
+    Raises:
+        ConfigError: one line with file, key path, problem and what fits.
+    """
+    return parse_config(read_yaml(path), source=fspath(path))
+
+
+def parse_config(mapping: object, *, source: str = "config") -> Config:
+    """Validate settings given as plain data, and resolve every default.
+
+    Args:
+        mapping: settings by their names in a file.
+        source: what the settings came from, the start of every error.
+
+    Raises:
+        ConfigError: one line with source, key path, problem and what fits.
+    """
+    try:
+        config = _resolve(read_settings(Config, mapping))
+        check_rules(config)
+        if isinstance(config.model, Mapping):
+            check_inline_model(config.model, config.max_model_len)
+        return config
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def config_rows() -> list[SettingRow]:
+    """Describe every setting, in the order of a configuration's documentation."""
+    return setting_rows(Config)
+
+
+def _resolve(given: Mapping[str, Any]) -> Config:
+    """Fill in what was not written: fixed defaults first, then what follows from others."""
+    values = dict(given)
+    for entry in entries(Config).values():
+        if entry.setting.default is Absent.REQUIRED and entry.name not in values:
+            raise ConfigError(f"{entry.key}: is missing; set it to {entry.fits}")
+        if not isinstance(entry.setting.default, Absent):
+            values.setdefault(entry.name, entry.setting.default)
+    _derive_target(values)
+    _derive_shapes(values)
+    return Config(**values)
+
+
+def _derive_target(values: dict[str, Any]) -> None:
+    backend = values["backend"]
+    values.setdefault("target", "trn2" if backend in NEURON_BACKENDS else None)
+    if values.get("dtype", "auto") == "auto":
+        values["dtype"] = "float32" if backend == "reference" else "bfloat16"
+
+
+def _derive_shapes(values: dict[str, Any]) -> None:
+    """Fill in the shapes of graphs; the limit of context lists joins what was written."""
+    spacing = SPACING[values["buckets"]]
+    max_num_seqs, max_model_len = values["max_num_seqs"], values["max_model_len"]
+    max_tokens = min(values["max_num_batched_tokens"], max_model_len)
+    prefill_seqs = min(DEFAULT_MAX_NUM_PREFILL_SEQS, max_num_seqs)
+    values.setdefault("max_num_prefill_seqs", prefill_seqs)
+    values.setdefault("num_batched_tokens_buckets", spacing(TOKENS, max_tokens))
+    values.setdefault("num_seqs_buckets", spacing(SEQS, max_num_seqs))
+    for key in ("prefill_context_length_buckets", "decode_context_length_buckets"):
+        values[key] = (*values.get(key, ()), max_model_len)

@@ -1,0 +1,199 @@
+"""The settings of an engine: names, types, defaults and meanings.
+
+The names are vLLM Neuron's. ``config`` reads these from a file and ``config_rules`` holds what
+must be true of several of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from .sampling_params import MAX_SEED, SamplingParams
+from .schema import Absent, Setting, entries
+from .typed_reader import read_memory_size, read_sizes
+
+NEURON_BACKENDS = ("neuron-sim", "neuron")
+MAX_INT32 = 2**31 - 1
+"""Positions and slots are int32 inputs of every graph."""
+
+Backend = Literal["cpu", "reference", "neuron-sim", "neuron"]
+Dtype = Literal["bfloat16", "float32", "float64"]
+WrittenDtype = Literal["auto", "bfloat16", "float32", "float64"]
+Target = Literal["trn1", "inf2", "trn2", "trn3"]
+Spacing = Literal["powers_of_two", "exponential", "linear"]
+SamplerFeature = Literal["greedy", "top_k_top_p"]
+
+SIZES_FIT = "an ascending list of positive integers"
+CONTEXTS_FIT = f"{SIZES_FIT} below max_model_len"
+SAMPLING_MEANINGS = {
+    "temperature": "0 is greedy; otherwise logits are divided by it",
+    "top_k": "sample among this many largest logits; 0, -1 and null mean all",
+    "top_p": "sample among the most probable tokens that reach this probability, in (0, 1]",
+    "max_tokens": "most new tokens; null means as many as max_model_len leaves",
+    "seed": "the same seed gives the same tokens in any batch; null: drawn from the engine's seed",
+    "stop_token_ids": "tokens that end a request, besides the model's own end tokens",
+    "ignore_eos": "go on after the model's end tokens",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting, resolved: no default is left to fill in later.
+
+    ``config.parse_config`` and ``config.load_config`` make it, and only they validate it.
+
+    The largest prefill step has ``num_batched_tokens_buckets[-1]`` tokens, which is less than
+    ``max_num_batched_tokens`` where ``max_model_len`` is. Both context lists end with
+    ``max_model_len``. ``kv_cache_memory_bytes`` is None where it was not set; then, and if
+    ``num_blocks`` is "auto", the pool holds ``max_num_seqs`` requests of full length.
+    """
+
+    model: Annotated[
+        str | Mapping[str, object],
+        Setting(
+            "model folder, .gguf file, fetched name or hub id; or an architecture in config.json "
+            "keys, whose weights are drawn at random from its `seed` (0)"
+        ),
+    ]
+    tokenizer: Annotated[
+        str | None, Setting("folder or file of the tokenizer", None, "the model's own")
+    ]
+    backend: Annotated[Backend, Setting("what runs the graphs", "cpu")]
+    target: Annotated[
+        Target | None,
+        Setting(
+            "device generation, for neuron and neuron-sim only",
+            Absent.DERIVED,
+            "trn2 for neuron backends",
+        ),
+    ]
+    dtype: Annotated[
+        Dtype,
+        Setting(
+            "type of weights, activations and KV cache; float64 for the reference backend only",
+            Absent.DERIVED,
+            "auto: bfloat16, for the reference backend float32",
+            written=WrittenDtype,
+        ),
+    ]
+    max_model_len: Annotated[
+        int, Setting("most tokens of one request, prompt and output", 2048, low=2, high=MAX_INT32)
+    ]
+    max_num_seqs: Annotated[int, Setting("requests that run at once", 8, low=1, high=MAX_INT32)]
+    max_num_batched_tokens: Annotated[
+        int,
+        Setting(
+            "tokens of one prefill step; longer prompts run in chunks", 2048, low=1, high=MAX_INT32
+        ),
+    ]
+    max_num_prefill_seqs: Annotated[
+        int,
+        Setting(
+            "requests that one prefill step may pack", Absent.DERIVED, "min(8, max_num_seqs)", low=1
+        ),
+    ]
+    block_size: Annotated[int, Setting("tokens of a KV block", 32, low=1, high=128)]
+    num_blocks: Annotated[
+        int | Literal["auto"],
+        Setting("KV blocks, the null block included", "auto", low=2, high=MAX_INT32),
+    ]
+    kv_cache_memory_bytes: Annotated[
+        int | None,
+        Setting(
+            "memory for the KV cache, where num_blocks is auto",
+            None,
+            "enough for max_num_seqs requests of max_model_len",
+            key="kv_cache_memory",
+            read=read_memory_size,
+            fits="bytes, or a size such as 512MiB or 2GiB",
+        ),
+    ]
+    buckets: Annotated[
+        Spacing, Setting("how bucket lists that are not written are spaced", "powers_of_two")
+    ]
+    num_batched_tokens_buckets: Annotated[
+        tuple[int, ...],
+        Setting(
+            "token counts of prefill graphs; the last is "
+            "min(max_num_batched_tokens, max_model_len)",
+            Absent.DERIVED,
+            "spaced by buckets, from 128",
+            read=read_sizes,
+            fits=SIZES_FIT,
+        ),
+    ]
+    num_seqs_buckets: Annotated[
+        tuple[int, ...],
+        Setting(
+            "request counts of decode graphs; the last is max_num_seqs",
+            Absent.DERIVED,
+            "spaced by buckets, from 1",
+            read=read_sizes,
+            fits=SIZES_FIT,
+        ),
+    ]
+    prefill_context_length_buckets: Annotated[
+        tuple[int, ...],
+        Setting(
+            "context lengths of prefill graphs, besides max_model_len",
+            Absent.DERIVED,
+            "none",
+            read=read_sizes,
+            fits=CONTEXTS_FIT,
+        ),
+    ]
+    decode_context_length_buckets: Annotated[
+        tuple[int, ...],
+        Setting(
+            "context lengths of decode graphs, besides max_model_len",
+            Absent.DERIVED,
+            "none",
+            read=read_sizes,
+            fits=CONTEXTS_FIT,
+        ),
+    ]
+    tensor_parallel_size: Annotated[
+        int, Setting("devices that share the model; only 1 works so far", 1, low=1)
+    ]
+    num_threads: Annotated[
+        int | None, Setting("CPU threads of one graph", None, "torch's choice", low=1)
+    ]
+    sampler_features: Annotated[
+        tuple[SamplerFeature, ...],
+        Setting(
+            "samplers to compile; a request that needs another is refused",
+            ("greedy", "top_k_top_p"),
+        ),
+    ]
+    sampling: Annotated[
+        SamplingParams,
+        Setting("defaults of requests", SamplingParams(), parts=SAMPLING_MEANINGS),
+    ]
+    seed: Annotated[
+        int,
+        Setting("base of the seeds of requests that bring none", 0, low=0, high=MAX_SEED),
+    ]
+
+    @property
+    def blocks_per_request(self) -> int:
+        """KV blocks of a request of full length, the last one perhaps partly filled."""
+        return -(-self.max_model_len // self.block_size)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the settings as plain data that ``parse_config`` turns into an equal Config."""
+        mapping: dict[str, Any] = {}
+        for key, entry in entries(Config).items():
+            value = getattr(self, entry.name)
+            if key.endswith("_context_length_buckets"):
+                value = value[:-1] or None
+            mapping[key] = _plain(value)
+        return mapping
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SamplingParams):
+        return {name: _plain(part) for name, part in asdict(value).items()}
+    return list(value) if isinstance(value, tuple) else deepcopy(value)
