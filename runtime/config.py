@@ -9,7 +9,6 @@ from typing import Any
 from ..bucketing import SEQS, SPACING, TOKENS
 from .config_rules import check_rules
 from .errors import ConfigError
-from .inline_model import check_inline_model
 from .schema import Absent, SettingRow, entries, setting_rows
 from .settings import NEURON_BACKENDS, Config
 from .typed_reader import read_settings
@@ -42,8 +41,6 @@ def parse_config(mapping: object, *, source: str = "config") -> Config:
     try:
         config = _resolve(read_settings(Config, mapping))
         check_rules(config)
-        if isinstance(config.model, Mapping):
-            check_inline_model(config.model, config.max_model_len)
         return config
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from .errors import ConfigError, ModelError
+from .models.inline import INLINE_KEYS, read_inline
+from .schema import entries
 from .settings import MAX_INT32, NEURON_BACKENDS, Config
 from .typed_reader import refuse
 
@@ -27,6 +30,23 @@ def _check_names(config: Config) -> None:
     for key in ("model", "tokenizer"):
         if not getattr(config, key) and getattr(config, key) is not None:
             refuse(key, f"is empty ({getattr(config, key)!r})", "must name something")
+
+
+def _check_inline_model(config: Config) -> None:
+    """Check an architecture that is written into the configuration, and its positions."""
+    if not isinstance(config.model, Mapping):
+        return
+    for key in config.model:
+        if key in entries(Config) and key not in INLINE_KEYS:
+            refuse(f"model.{key}", "unknown key", f"it belongs at the top level: {key}")
+    try:
+        architecture, _ = read_inline(config.model, "model")
+    except ModelError as error:
+        raise ConfigError(str(error)) from None
+    positions = architecture.max_position_embeddings
+    if config.max_model_len > positions:
+        fits = f"must be at most the model's max_position_embeddings = {positions}"
+        refuse("max_model_len", f"is {config.max_model_len}", fits)
 
 
 def _check_target(config: Config) -> None:
@@ -137,6 +157,7 @@ def _check_tiles(key: str, sizes: tuple[int, ...], backend: str) -> None:
 
 RULES: tuple[Callable[[Config], None], ...] = (
     _check_names,
+    _check_inline_model,
     _check_target,
     _check_dtype,
     _check_prefill_seqs,

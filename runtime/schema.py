@@ -35,7 +35,7 @@ class Setting:
         high: largest integer.
         read: turns (key path, value as written) into the field's value; raises ConfigError.
         fits: what may be written, where type and limits do not say it.
-        parts: meanings of the fields of a nested schema.
+        parts: keys that may stand under this one, with their meanings where they have a type.
     """
 
     meaning: str
@@ -92,13 +92,12 @@ def entries(schema: type[Any]) -> Mapping[str, Entry]:
     return MappingProxyType({entry.key: entry for entry in found})
 
 
-def places(schema: type[Any], path: str = "") -> dict[str, str]:
-    """Return key path -> key, for a schema and all schemas nested in it."""
+def places(schema: type[Any]) -> dict[str, str]:
+    """Return key path -> key, for a schema and the parts of its settings."""
     found: dict[str, str] = {}
     for entry in entries(schema).values():
-        found[path + entry.key] = entry.key
-        if entry.section is not None:
-            found |= places(entry.section, f"{path}{entry.key}.")
+        found[entry.key] = entry.key
+        found |= {f"{entry.key}.{part}": part for part in entry.setting.parts}
     return found
 
 

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
+from .models.inline import INLINE_KEYS
 from .sampling_params import MAX_SEED, SamplingParams
 from .schema import Absent, Setting, entries
 from .typed_reader import read_memory_size, read_sizes
@@ -55,7 +56,8 @@ class Config:
         str | Mapping[str, object],
         Setting(
             "model folder, .gguf file, fetched name or hub id; or an architecture in config.json "
-            "keys, whose weights are drawn at random from its `seed` (0)"
+            "keys, whose weights are drawn at random from its `seed` (0)",
+            parts=dict.fromkeys(INLINE_KEYS, ""),
         ),
     ]
     tokenizer: Annotated[
@@ -85,9 +87,7 @@ class Config:
     max_num_seqs: Annotated[int, Setting("requests that run at once", 8, low=1, high=MAX_INT32)]
     max_num_batched_tokens: Annotated[
         int,
-        Setting(
-            "tokens of one prefill step; longer prompts run in chunks", 2048, low=1, high=MAX_INT32
-        ),
+        Setting("tokens of one prefill step", 2048, low=1, high=MAX_INT32),
     ]
     max_num_prefill_seqs: Annotated[
         int,
