@@ -1,0 +1,153 @@
+"""Text to token ids and back, over the ``tokenizers`` library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tokenizers
+
+from ..errors import RequestError
+from .chat_template import ChatTemplate, Message
+
+REPLACEMENT = "\ufffd"
+MAX_HELD_TOKENS = 16
+MAX_CHARACTER_BYTES = 4
+
+
+class Tokenizer:
+    """A tokenizer with its special ids and chat template.
+
+    There is one rule for the beginning-of-sequence token, for raw prompts and chats alike: the
+    tokenizer adds the one it is configured to add, unless the text begins with one already.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        bos_token_id: int | None = None,
+        eos_token_id: int | None = None,
+        chat_template: ChatTemplate | None = None,
+    ) -> None:
+        """Wrap ``backend``; the ids are None where the model has no such token."""
+        self.bos_token_id = bos_token_id
+        self.eos_token_id = eos_token_id
+        self.chat_template = chat_template
+        self._backend = backend
+        byte_ids = (backend.token_to_id(f"<0x{value:02X}>") for value in range(256))
+        self._byte_ids = frozenset(index for index in byte_ids if index is not None)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, added ones included; the model's own may be larger."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of ``text``; never a second beginning-of-sequence token.
+
+        Text that spells a special token becomes that token.
+        """
+        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        bos = self.bos_token_id
+        doubled = add_special_tokens and bos is not None and ids[:2] == [bos, bos]
+        return ids[1:] if doubled else ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of ``ids``; ids beyond the vocabulary have none."""
+        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def render_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> str:
+        """Return the prompt text of ``messages``.
+
+        Raises:
+            RequestError: there is no chat template, or it refuses the messages.
+        """
+        if self.chat_template is None:
+            raise RequestError("chat template: the model has none; send a raw prompt instead")
+        return self.chat_template.render(
+            messages, add_generation_prompt=add_generation_prompt, **variables
+        )
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> list[int]:
+        """Return ``encode(render_chat(messages))``."""
+        return self.encode(
+            self.render_chat(messages, add_generation_prompt=add_generation_prompt, **variables)
+        )
+
+    def is_byte(self, token_id: int) -> bool:
+        """Tell whether a token stands for one raw byte (``<0x0A>``)."""
+        return token_id in self._byte_ids
+
+
+class StreamDecoder:
+    """Decodes one request's tokens as they come.
+
+    Only whole characters are given out, and what ``push`` and ``flush`` return joins to exactly
+    what ``decode`` returns for all ids at once.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+        """Start before the first token."""
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        # The window holds the tokens of the last increment, whose text was given out and which
+        # later tokens are decoded beside (some decoders treat a first token differently), then
+        # the tokens whose text is held back.
+        self._window: list[int] = []
+        self._num_given = 0
+        self._given = ""
+
+    def push(self, token_id: int) -> str:
+        """Take the next token; return the text that is now certain, often of several tokens.
+
+        Text is held back while it ends inside a character.
+        """
+        self._window.append(token_id)
+        if self._tokenizer.is_byte(token_id):
+            return ""
+        text = self._decode(self._window)
+        if not text.endswith(REPLACEMENT):
+            return self._give(text)
+        is_long = len(self._window) - self._num_given > MAX_HELD_TOKENS
+        return self._give_invalid(text) if is_long else ""
+
+    def flush(self) -> str:
+        """Return what was held back, to be called after the last token."""
+        return self._give(self._decode(self._window))
+
+    def _give(self, text: str) -> str:
+        """Give out all text of the window; its new tokens become the context of the next."""
+        increment = text[len(self._given) :]
+        if increment:
+            self._window = self._window[self._num_given :]
+            self._num_given = len(self._window)
+            self._given = self._decode(self._window)
+        return increment
+
+    def _give_invalid(self, text: str) -> str:
+        """Cut a long run of invalid bytes, so that the window stays short.
+
+        Where the texts of both sides join to the text of the whole, no character spans the cut.
+        """
+        for cut in range(len(self._window) - 1, len(self._window) - MAX_CHARACTER_BYTES, -1):
+            head, tail = self._window[:cut], self._window[cut:]
+            if self._decode(head) + self._decode(tail) == text:
+                increment = self._decode(head)[len(self._given) :]
+                self._window, self._num_given, self._given = tail, 0, ""
+                return increment
+        return ""
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)

@@ -1,0 +1,124 @@
+"""Tokenizers from files: ``tokenizer.json`` and what stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import processors
+
+from ..errors import ModelError
+from .chat_template import ChatTemplate
+from .checkpoint import read_json
+from .tokenizer import Tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+OLDER_FILES = ("tokenizer.model", "vocab.json")
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+
+
+def load_tokenizer(folder: Path) -> Tokenizer | None:
+    """Load the tokenizer of a model folder, None when it has no tokenizer file.
+
+    Older files (``tokenizer.model``, ``vocab.json``) are converted by transformers.
+
+    Raises:
+        ModelError: a file is damaged, or transformers is needed and not installed.
+    """
+    backend = _load_backend(folder)
+    if backend is None:
+        return None
+    path = folder / "tokenizer_config.json"
+    config = read_json(path) if path.is_file() else {}
+    special_tokens = _special_tokens(config)
+    bos = _token_id(backend, special_tokens.get("bos_token"))
+    _follow_add_bos(backend, config.get("add_bos_token"), bos)
+    return Tokenizer(
+        backend,
+        bos_token_id=_added_bos(backend) if bos is None else bos,
+        eos_token_id=_token_id(backend, special_tokens.get("eos_token")),
+        chat_template=_chat_template(folder, config, special_tokens),
+    )
+
+
+def _load_backend(folder: Path) -> tokenizers.Tokenizer | None:
+    path = folder / TOKENIZER_FILE
+    if path.is_file():
+        try:
+            return tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise ModelError(f"{path}: not a readable tokenizer: {error}") from None
+    older = [name for name in OLDER_FILES if (folder / name).is_file()]
+    return _convert_older(folder, older[0]) if older else None
+
+
+def _convert_older(folder: Path, name: str) -> tokenizers.Tokenizer:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise ModelError(
+            f"{folder}: has {name} but no {TOKENIZER_FILE}; reading it needs the package "
+            "transformers (pip install transformers)"
+        ) from None
+    try:
+        converted: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        backend: tokenizers.Tokenizer = converted.backend_tokenizer
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{folder}: transformers cannot read {name}: {reason}") from None
+    return backend
+
+
+def _special_tokens(config: Mapping[str, object]) -> dict[str, str]:
+    """Read names of special tokens, which stand plain or as ``{"content": ...}``."""
+    found: dict[str, str] = {}
+    for name in SPECIAL_TOKENS:
+        value = config.get(name)
+        content = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(content, str):
+            found[name] = content
+    return found
+
+
+def _token_id(backend: tokenizers.Tokenizer, token: str | None) -> int | None:
+    return None if token is None else backend.token_to_id(token)
+
+
+def _added_bos(backend: tokenizers.Tokenizer) -> int | None:
+    """Return the one id that the tokenizer puts before any text."""
+    ids = backend.encode("").ids
+    return ids[0] if len(ids) == 1 else None
+
+
+def _follow_add_bos(backend: tokenizers.Tokenizer, wanted: object, bos: int | None) -> None:
+    """Let an explicit ``add_bos_token`` overrule tokenizer.json, as transformers does."""
+    if not isinstance(wanted, bool) or bos is None:
+        return
+    ids = backend.encode("").ids
+    if wanted and not ids:
+        token = backend.id_to_token(bos)
+        processor: Any = processors.TemplateProcessing(
+            single=[token, "$A"], pair=[token, "$A", token, "$B"], special_tokens=[(token, bos)]
+        )
+        backend.post_processor = processor
+    elif not wanted and ids == [bos]:
+        plain: Any = processors.TemplateProcessing(
+            single=["$A"], pair=["$A", "$B"], special_tokens=[]
+        )
+        backend.post_processor = plain
+
+
+def _chat_template(
+    folder: Path, config: Mapping[str, object], special_tokens: Mapping[str, str]
+) -> ChatTemplate | None:
+    """Find the template: its own file, else a string, else "default" of a named list."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return ChatTemplate(path.read_text(encoding="utf-8"), special_tokens)
+    value = config.get("chat_template")
+    if isinstance(value, list):
+        named = {t.get("name"): t.get("template") for t in value if isinstance(t, Mapping)}
+        value = named.get("default")
+    return ChatTemplate(value, special_tokens) if isinstance(value, str) else None

@@ -1,0 +1,43 @@
+"""Where fetched and converted models live, and how a finished one appears there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def user_cache() -> Path:
+    """Return ``$XDG_CACHE_HOME/noria``, or ``~/.cache/noria`` where that is unset or relative."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "noria"
+
+
+@contextmanager
+def staged_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes ``target`` when the block ends without an error.
+
+    The change is one rename on one file system: readers see the whole folder or none. A
+    ``target`` that is there already is replaced; after an error it stays as it was.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        staged = Path(scratch) / "new"
+        staged.mkdir()
+        yield staged
+        _replace(staged, target, Path(scratch) / "old")
+
+
+def _replace(staged: Path, target: Path, aside: Path) -> None:
+    """Rename ``staged`` to ``target``; of two processes that finish at once, either may win."""
+    try:
+        staged.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        target.rename(aside)
+        staged.rename(target)
+        shutil.rmtree(aside)
