@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
@@ -49,6 +50,8 @@ class SamplingParams:
             _check_int("seed", self.seed, "an integer in 0 .. 2**64 - 1", low=0, high=MAX_SEED)
         if not isinstance(self.ignore_eos, bool):
             _refuse("ignore_eos", self.ignore_eos, "true or false")
+        if not isinstance(self.stop_token_ids, Sequence) or isinstance(self.stop_token_ids, str):
+            _refuse("stop_token_ids", self.stop_token_ids, "a list of token ids")
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         for token_id in self.stop_token_ids:
             _check_int("stop_token_ids", token_id, "token ids >= 0", low=0)
@@ -59,7 +62,7 @@ class SamplingParams:
         return self.temperature == 0 or self.top_k == 1
 
 
-def _check_real(name: str, value: object, fits: str, is_valid: object) -> None:
+def _check_real(name: str, value: object, fits: str, is_valid: Callable[[float], bool]) -> None:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not is_valid(value):  # type: ignore[operator, arg-type]
         _refuse(name, value, fits)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 import torch
+from torch import Tensor
+
 from noria.bucketing import BucketLists, BucketPlan, PlanLimits, WholePrompts, plan_buckets
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
@@ -21,7 +23,6 @@ from noria.runtime.models.llama import Llama
 from noria.runtime.random_draws import uniforms
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.scheduler import Scheduler
-from torch import Tensor
 
 TINY = Architecture(
     vocab_size=61,
@@ -252,6 +253,6 @@ def tiny_architecture() -> Architecture:
 
 
 @pytest.fixture
-def tiny() -> Iterator[TinyEngine]:
+def tiny() -> TinyEngine:
     """A fresh tiny engine with `reference` kernels in fp64."""
-    yield build_engine()
+    return build_engine()
