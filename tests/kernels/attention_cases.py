@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
+
 from noria.kernels.contract import (
     PAD_BLOCK_ID,
     PAD_SLOT_ID,
@@ -18,7 +20,6 @@ from noria.kernels.contract import (
     table_width,
 )
 from noria.kernels.kernel_set import KernelSet
-from torch import Tensor
 
 BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}
 
@@ -105,7 +106,7 @@ class Step:
         """Return the output rows and both caches; the step itself stays as it is."""
         args = [tensor.clone() for tensor in self.args]
         attend = kernels.attend_prefill if self.is_prefill else kernels.attend_decode
-        output = attend(*args, **self.named, scale=self.heads.scale)  # type: ignore[arg-type]
+        output = attend(*args, **self.named, scale=self.heads.scale)
         return output, args[3], args[4]
 
     def request_rows(self, output: Tensor) -> list[Tensor]:

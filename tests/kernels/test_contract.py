@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from noria.kernels.contract import (
     PAD_BLOCK_ID,
     PAD_SLOT_ID,
@@ -127,7 +128,7 @@ def make_group(**changes: object) -> KVGroup:
         "v_dim": 64,
         "dtype": torch.bfloat16,
     }
-    return KVGroup(**{**values, **changes})  # type: ignore[arg-type]
+    return KVGroup(**{**values, **changes})
 
 
 @pytest.mark.parametrize(

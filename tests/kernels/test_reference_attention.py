@@ -17,6 +17,7 @@ from attention_cases import (
 from dense_attention import dense_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from noria.kernels.reference import ReferenceKernels, attention
 from noria.kernels.reference.attention import tree_sum
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from attention_cases import Heads, Layout, Request, Step, make_decode, make_prefill, same_bits
 from dense_attention import dense_attention
-from noria.kernels.reference import ReferenceKernels, attention
 from torch import Tensor, nn
+
+from noria.kernels.reference import ReferenceKernels, attention
 
 PHASES = pytest.mark.parametrize("make", [make_prefill, make_decode])
 REQUESTS = [Request(9, 2, 1), Request(0, 3, 2), Request(15, 1, 3)]
