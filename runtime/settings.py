@@ -57,6 +57,7 @@ class Config:
         Setting(
             "model folder, .gguf file, fetched name or hub id; or an architecture in config.json "
             "keys, whose weights are drawn at random from its `seed` (0)",
+            fits="a name, a path, or a mapping in config.json keys",
             parts=dict.fromkeys(INLINE_KEYS, ""),
         ),
     ]

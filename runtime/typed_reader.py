@@ -11,6 +11,7 @@ import re
 import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
+from datetime import date
 from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -98,16 +99,24 @@ def shown(value: object) -> str:
     """Say what was read and of which type, long values shortened."""
     if value is None:
         return "has no value"
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = 60
-    text = str(value).lower() if isinstance(value, bool) else short.repr(value)
-    return f"is {text} ({KIND_NAMES.get(type(value), 'a ' + type(value).__name__)})"
+    return f"is {_literal(value)} ({KIND_NAMES.get(type(value), 'a ' + type(value).__name__)})"
 
 
 def nearest(name: str, names: list[str]) -> str | None:
     """Return the name that was probably meant; hyphens and capitals count as slips."""
     matches = difflib.get_close_matches(_normal(name), names, 1)
     return matches[0] if matches else None
+
+
+def _literal(value: object) -> str:
+    """Write a value as a file would, shortened; huge integers have no decimal text."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, bool):
+        return str(value).lower()
+    short = reprlib.Repr()
+    short.maxstring = short.maxlong = 60
+    return str(value) if isinstance(value, date) else short.repr(value)
 
 
 def _read_value(entry: Entry, value: object, path: str, root: type[Any]) -> object:
@@ -133,7 +142,9 @@ def _read_section(schema: type[Any], value: object, path: str, root: type[Any]) 
     try:
         return schema(**given)
     except NoriaError as error:
-        raise ConfigError(f"{path}.{error}") from None
+        # A value class names the field first: "top_p is 1.1 ...".
+        name, _, problem = str(error).partition(" ")
+        raise ConfigError(f"{path}.{name}: {problem}") from None
 
 
 def _read_int(path: str, value: object, setting: Setting) -> int:
@@ -141,7 +152,7 @@ def _read_int(path: str, value: object, setting: Setting) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         refuse(path, shown(value), f"must be {entry.fits}{_as_int_hint(entry, value)}")
     if not _is_within(value, setting):
-        refuse(path, f"is {value}", f"must be {entry.fits}")
+        refuse(path, f"is {_literal(value)}", f"must be {entry.fits}")
     return value
 
 

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Mapping
 
 from ..errors import ModelError
+from ..sampling_params import MAX_SEED
 from .architecture import Architecture
 
 INLINE_KEYS = (
@@ -35,7 +36,6 @@ INLINE_KEYS = (
     "tie_word_embeddings",
     "vocab_size",
 )
-MAX_SEED = 2**64 - 1
 
 
 def read_inline(mapping: Mapping[str, object], source: str = "model") -> tuple[Architecture, int]:
