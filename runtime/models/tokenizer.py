@@ -36,6 +36,8 @@ class Tokenizer:
         self._backend = backend
         byte_ids = (backend.token_to_id(f"<0x{value:02X}>") for value in range(256))
         self._byte_ids = frozenset(index for index in byte_ids if index is not None)
+        added = backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(index for index, token in added.items() if token.special)
 
     @property
     def vocab_size(self) -> int:
@@ -90,6 +92,10 @@ class Tokenizer:
         """Tell whether a token stands for one raw byte (``<0x0A>``)."""
         return token_id in self._byte_ids
 
+    def is_special(self, token_id: int) -> bool:
+        """Tell whether ``decode`` leaves a token out when it skips special tokens."""
+        return token_id in self._special_ids
+
 
 class StreamDecoder:
     """Decodes one request's tokens as they come.
@@ -114,6 +120,8 @@ class StreamDecoder:
 
         Text is held back while it ends inside a character.
         """
+        if self._skip and self._tokenizer.is_special(token_id):
+            return ""
         self._window.append(token_id)
         if self._tokenizer.is_byte(token_id):
             return ""

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+
 from noria.runtime.errors import ModelError
 from noria.runtime.models.architecture import (
     Architecture,

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from noria.runtime.models.architecture import Architecture, Rope
 from noria.runtime.models.rope import rope_table
 
