@@ -7,7 +7,7 @@ other.
 from __future__ import annotations
 
 import itertools
-import secrets
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -40,8 +40,14 @@ class Engine:
         *,
         limits: EngineLimits,
         end_token_ids: frozenset[int],
+        seed: int,
     ) -> None:
-        """Join the parts; ``end_token_ids`` are the model's own end tokens."""
+        """Join the parts.
+
+        Args:
+            end_token_ids: the model's own end tokens.
+            seed: base of the seeds of requests that bring none, drawn in order of submission.
+        """
         self.limits = limits
         self._scheduler = scheduler
         self._runner = runner
@@ -49,6 +55,7 @@ class Engine:
         self._end_token_ids = end_token_ids
         self._unfinished: dict[str, Request] = {}
         self._ids = itertools.count()
+        self._seeds = random.Random(seed)
 
     @property
     def has_unfinished(self) -> bool:
@@ -109,7 +116,7 @@ class Engine:
             request_id=f"request-{next(self._ids)}",
             prompt_token_ids=prompt,
             params=params,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            seed=self._seeds.getrandbits(64) if params.seed is None else params.seed,
             end_token_ids=end_token_ids,
             max_total_tokens=min(len(prompt) + max_tokens, max_model_len),
         )

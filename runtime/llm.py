@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard, cast
 
 from .config import Config, load_config, parse_config
 from .errors import NoriaError, RequestError
@@ -15,8 +16,9 @@ from .outputs import RequestOutput
 from .request import FinishReason, Request
 from .sampling_params import SamplingParams
 
-Prompt = str | Sequence[int]
 Message = Mapping[str, object]
+Prompt = str | Sequence[int] | Sequence[Message]
+"""A text, token ids, or a conversation that the chat template renders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,10 @@ class LLM:
     """A model, compiled and warm, that generates for any number of requests at once."""
 
     def __init__(
-        self, config: Config | Mapping[str, object] | str | Path, *, progress: Progress | None = None
+        self,
+        config: Config | Mapping[str, object] | str | Path,
+        *,
+        progress: Progress | None = None,
     ) -> None:
         """Load and compile everything that the configuration names.
 
@@ -51,7 +56,7 @@ class LLM:
     @property
     def default_params(self) -> SamplingParams:
         """Sampling settings of requests that bring none: the configuration's."""
-        return self.config.sampling.to_params()
+        return self.config.sampling
 
     def generate(
         self,
@@ -61,7 +66,7 @@ class LLM:
         """Generate for all prompts; outputs are in the order of the prompts.
 
         Args:
-            prompts: texts or lists of token ids; one alone is a list of one.
+            prompts: texts, lists of token ids or conversations; one alone is a list of one.
             params: one for all, or one each; None takes the configuration's.
 
         A prompt that can never run gives an output whose ``error`` says why; the others run.
@@ -78,16 +83,7 @@ class LLM:
 
         The model's chat template renders them; one that it refuses gives an ``error``.
         """
-        if conversations and isinstance(conversations[0], Mapping):
-            conversations = [conversations]  # type: ignore[list-item]
-        submissions = [
-            self._submit_chat(conversation, one)  # type: ignore[arg-type]
-            for conversation, one in zip(
-                conversations, self._params_each(params, len(conversations)), strict=True
-            )
-        ]
-        outputs = dict(self._run(submissions))
-        return [outputs[index] for index in range(len(outputs))]
+        return self.generate(conversations, params)
 
     def iterate(
         self,
@@ -109,11 +105,11 @@ class LLM:
         Raises:
             RequestError: the request can never run, or the model has no tokenizer.
         """
-        tokenizer = self._tokenizer()
+        decoder = StreamDecoder(self._tokenizer())
         submission = self._submit(prompt, params or self.default_params)
         if submission.request is None:
             raise RequestError(submission.error)
-        request, decoder = submission.request, StreamDecoder(tokenizer)
+        request = submission.request
         try:
             while not request.is_finished:
                 num_before = len(request.output_token_ids)
@@ -121,7 +117,7 @@ class LLM:
                 for token_id in _text_token_ids(request)[num_before:]:
                     if text := decoder.push(token_id):
                         yield text
-            if text := decoder.finish():
+            if text := decoder.flush():
                 yield text
         finally:
             self._engine.cancel(request)
@@ -149,18 +145,17 @@ class LLM:
         text = prompt if isinstance(prompt, str) else None
         token_ids: Sequence[int] = ()
         try:
-            token_ids = self._tokenizer().encode(prompt) if isinstance(prompt, str) else prompt
+            token_ids = self._encode(prompt)
             return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
         except RequestError as error:
             return _Submission(text, tuple(token_ids), error=str(error))
 
-    def _submit_chat(self, messages: Sequence[Message], params: SamplingParams) -> _Submission:
-        try:
-            text = self.loaded.source.render_chat(messages)
-            token_ids = self._tokenizer().encode(text)
-            return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
-        except RequestError as error:
-            return _Submission(None, (), error=str(error))
+    def _encode(self, prompt: Prompt) -> Sequence[int]:
+        if isinstance(prompt, str):
+            return self._tokenizer().encode(prompt)
+        if _is_conversation(prompt):
+            return self._tokenizer().encode_chat(prompt)
+        return cast("Sequence[int]", prompt)
 
     def _output(self, submission: _Submission) -> RequestOutput:
         request = submission.request
@@ -208,10 +203,13 @@ def _text_token_ids(request: Request) -> Sequence[int]:
     return request.output_token_ids
 
 
+def _is_conversation(prompt: Prompt) -> TypeGuard[Sequence[Message]]:
+    return bool(prompt) and isinstance(prompt[0], Mapping)
+
+
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+    is_one = isinstance(prompts, str) or (prompts and isinstance(prompts[0], int | Mapping))
+    return cast("list[Prompt]", [prompts] if is_one else list(prompts))
 
 
 def _as_config(config: Config | Mapping[str, object] | str | Path) -> Config:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..bucketing import BucketPlan, WholePrompts
+from ..bucketing import BucketPlan, PlanLimits, WholePrompts
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .backends import load_kernels
@@ -45,6 +45,8 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         NoriaError: the configuration and the model or this machine do not fit together.
     """
     kernels = load_kernels(config.backend)
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
     source = open_model(config.model, tokenizer=config.tokenizer)
     check_model_len(config, source.architecture)
     plan = bucket_plan(config, _limits(config, kernels))
@@ -93,7 +95,7 @@ def _cache_size(config: Config, architecture: Architecture, dtype: torch.dtype) 
     )
 
 
-def _limits(config: Config, kernels: KernelSet):  # type: ignore[no-untyped-def]
+def _limits(config: Config, kernels: KernelSet) -> PlanLimits:
     return plan_limits(config, prefill_tile=kernels.prefill_tile, fold_blocks=kernels.fold_blocks)
 
 
@@ -117,4 +119,5 @@ def _engine(
         kv_cache,
         limits=limits,
         end_token_ids=frozenset(source.eos_token_ids),
+        seed=config.seed,
     )

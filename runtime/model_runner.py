@@ -20,7 +20,7 @@ class ModelRunner:
         """Run the graphs of this plan; all of them must be compiled."""
         self._plan = plan
         self._graphs = graphs
-        self._layout = layout
+        self.layout = layout
         self._pick = {Phase.PREFILL: self._pick_prefill, Phase.DECODE: self._pick_decode}
         self.padding = PaddingCounter()
 
@@ -34,14 +34,14 @@ class ModelRunner:
 
     def run_graph(self, graph: CompiledGraph, output: SchedulerOutput) -> None:
         """Write the step into the graph's buffers and run it; logits stay in its buffer."""
-        fill_step(graph.arrays, output, graph.spec, self._layout)
+        fill_step(graph.arrays, output, graph.spec, self.layout)
         graph.run()
         self.padding.add(graph.bucket, output.num_scheduled_tokens)
 
     def _pick_prefill(self, output: SchedulerOutput) -> Bucket:
         lengths = [len(request.token_ids) for request in output.requests]
         context_len = max(request.num_context_tokens for request in output.requests)
-        return self._plan.pick_prefill(packed_len(lengths, self._layout.prefill_tile), context_len)
+        return self._plan.pick_prefill(packed_len(lengths, self.layout.prefill_tile), context_len)
 
     def _pick_decode(self, output: SchedulerOutput) -> Bucket:
         computed = max(request.num_computed_tokens for request in output.requests)

@@ -64,13 +64,13 @@ class SamplingParams:
 
 def _check_real(name: str, value: object, fits: str, is_valid: Callable[[float], bool]) -> None:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not is_valid(value):  # type: ignore[operator, arg-type]
+    if not is_number or not math.isfinite(value) or not is_valid(value):
         _refuse(name, value, fits)
 
 
 def _check_int(name: str, value: object, fits: str, *, low: int, high: int | None = None) -> None:
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not is_int or value < low or (high is not None and value > high):  # type: ignore[operator]
+    if not is_int or value < low or (high is not None and value > high):
         _refuse(name, value, fits)
 
 

@@ -142,6 +142,7 @@ def build_engine(
         kv_cache,
         limits=EngineLimits(architecture.vocab_size, shape.max_model_len, shape.tokens[-1]),
         end_token_ids=shape.end_token_ids,
+        seed=0,
     )
     return TinyEngine(engine, scheduler, runner, graphs, cache, kv_cache, model, plan, shape)
 
