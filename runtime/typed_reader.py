@@ -21,6 +21,7 @@ from .schema import Entry, Setting, entries, places, union_members
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MEMORY_SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|TiB)")
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SIZE = Entry("", "", int, Setting("one size of a bucket list", low=1))
 KIND_NAMES: Mapping[type, str] = {
     bool: "a boolean",
     int: "an integer",
@@ -71,7 +72,7 @@ def read_sizes(path: str, value: object) -> tuple[int, ...]:
         refuse(path, "is an empty list", "must hold at least one size, or leave the key out")
     sizes: list[int] = []
     for index, item in enumerate(value):
-        size = _read_int(f"{path}[{index}]", item, Setting("", low=1))
+        size = _read_int(f"{path}[{index}]", item, SIZE)
         if size in sizes:
             refuse(path, f"lists {size} twice", "must be ascending, each size once")
         if sizes and size < sizes[-1]:
@@ -130,7 +131,7 @@ def _read_value(entry: Entry, value: object, path: str, root: type[Any]) -> obje
         except _Unfit:
             continue
         if member is int:
-            return _read_int(path, value, entry.setting)
+            return _read_int(path, value, entry)
         return converted
     if isinstance(value, list | tuple) and get_origin(entry.kind) is tuple:
         _refuse_item(entry, value, path)
@@ -147,11 +148,10 @@ def _read_section(schema: type[Any], value: object, path: str, root: type[Any]) 
         raise ConfigError(f"{path}.{name}: {problem}") from None
 
 
-def _read_int(path: str, value: object, setting: Setting) -> int:
-    entry = Entry("", "", int, setting)
+def _read_int(path: str, value: object, entry: Entry) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         refuse(path, shown(value), f"must be {entry.fits}{_as_int_hint(entry, value)}")
-    if not _is_within(value, setting):
+    if not _is_within(value, entry.setting):
         refuse(path, f"is {_literal(value)}", f"must be {entry.fits}")
     return value
 
