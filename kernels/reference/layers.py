@@ -95,8 +95,8 @@ def _rotate(x_RHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def silu_mul(gate_up_R2F: Tensor) -> Tensor:
     """Return ``silu(gate) * up``: ``[R, F]``, rounded once.
 
-    Written with ``exp``, whose result depends on the element alone; ``F.silu`` rounds the last
-    few elements of a tensor differently, which would make a row depend on the row count.
+    Written with ``exp``, whose result depends on the element alone; ``F.silu`` rounds by the
+    strides of its argument and by the place of an element in it.
     """
     gate, up = gate_up_R2F.to(wide(gate_up_R2F.dtype)).chunk(2, dim=1)
     return (gate / (1 + (-gate).exp()) * up).to(gate_up_R2F.dtype)

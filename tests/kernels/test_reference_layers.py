@@ -9,8 +9,9 @@ from torch import Tensor
 from noria.kernels.reference import ReferenceKernels
 
 KERNELS = ReferenceKernels()
-ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8}
-DTYPES = pytest.mark.parametrize("dtype", list(ROUNDING), ids=lambda dtype: str(dtype)[6:])
+HALF_ULP = {torch.float64: 2**-53, torch.float32: 2**-24, torch.bfloat16: 2**-8}
+NOISE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-6}
+DTYPES = pytest.mark.parametrize("dtype", list(HALF_ULP), ids=lambda dtype: str(dtype)[6:])
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -18,10 +19,13 @@ def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Te
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def assert_rounds_to(actual: Tensor, expected: Tensor, *, scale: float = 1.0) -> None:
-    """Check fp64 ``expected`` to one rounding of the dtype of ``actual``."""
-    tolerance = ROUNDING[actual.dtype] * scale
-    torch.testing.assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance)
+def assert_rounds_to(
+    actual: Tensor, expected: Tensor, *, noise: float = 1.0, roundings: int = 1
+) -> None:
+    """Check for fp64 ``expected`` after some noise of the compute dtype and these roundings."""
+    error = NOISE[actual.dtype] * noise
+    rtol = HALF_ULP[actual.dtype] * roundings + error
+    torch.testing.assert_close(actual.double(), expected, rtol=rtol, atol=error)
 
 
 @DTYPES
@@ -34,7 +38,9 @@ def test_linear_is_the_matrix_product(dtype: torch.dtype, has_bias: bool):
 
     expected = torch.from_numpy(np.asarray(x.double()) @ np.asarray(weight.double()).T)
     assert output.dtype == dtype
-    assert_rounds_to(output, expected if bias is None else expected + bias.double(), scale=4)
+    assert_rounds_to(
+        output, expected if bias is None else expected + bias.double(), noise=4, roundings=2
+    )
 
 
 def test_linear_with_a_wider_output_is_not_rounded_to_the_weight_dtype():
@@ -44,7 +50,7 @@ def test_linear_with_a_wider_output_is_not_rounded_to_the_weight_dtype():
     output = KERNELS.make_linear(weight, None, torch.float32)(x)
 
     assert output.dtype == torch.float32
-    assert_rounds_to(output, x.double() @ weight.double().T, scale=30)
+    assert_rounds_to(output, x.double() @ weight.double().T, noise=30)
     assert not torch.equal(output, output.bfloat16().float())
 
 
@@ -87,7 +93,7 @@ def test_rms_norm_is_the_formula_rounded_once(dtype: torch.dtype, size: float):
     normed = KERNELS.rms_norm(x, weight, 1e-5)
 
     assert normed.dtype == dtype
-    assert_rounds_to(normed, exact_norm(x, weight, 1e-5), scale=2)
+    assert_rounds_to(normed, exact_norm(x, weight, 1e-5), noise=2)
 
 
 def test_rms_norm_of_zeros_is_zeros():
@@ -126,7 +132,7 @@ def test_rope_turns_each_pair_of_halves_as_a_complex_number(dtype: torch.dtype):
     for before, after in zip((q, k), rotated, strict=True):
         pairs = torch.complex(before.double()[..., :4], before.double()[..., 4:]) * turn
         assert after.dtype == dtype
-        assert_rounds_to(after, torch.cat((pairs.real, pairs.imag), dim=2), scale=4)
+        assert_rounds_to(after, torch.cat((pairs.real, pairs.imag), dim=2), noise=4)
 
 
 def test_rope_at_position_zero_changes_nothing():
@@ -178,7 +184,7 @@ def test_silu_mul_is_the_formula_rounded_once(dtype: torch.dtype):
 
     gate, up = gate_up.double().chunk(2, dim=1)
     assert output.dtype == dtype
-    assert_rounds_to(output, gate * torch.sigmoid(gate) * up, scale=4)
+    assert_rounds_to(output, gate * torch.sigmoid(gate) * up, noise=4)
 
 
 def test_silu_mul_at_the_ends_of_the_range():

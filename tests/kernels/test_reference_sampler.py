@@ -107,6 +107,14 @@ def test_top_p_stops_when_the_mass_is_reached_exactly(top_p: float, kept: list[i
     assert sorted(reached) == kept
 
 
+def test_top_p_of_one_drops_nothing_however_small():
+    """The mass of token 0 is lost when fp64 adds it to 1, so the others reach the whole mass."""
+    logits = torch.tensor([[-50.0, 0.0]])
+
+    assert sample(logits, top_p=1.0, uniform=0.0) == [0]
+    assert sample(logits, top_p=0.999, uniform=0.0) == [1]
+
+
 def test_top_p_counts_the_mass_of_the_top_k_only():
     """Of ten equal tokens top_k keeps four; half of their mass is two tokens, not five."""
     logits = torch.zeros(1, 10)
