@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import processors
 
 from ..errors import ModelError
 from .chat_template import ChatTemplate
@@ -22,7 +21,9 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 def load_tokenizer(folder: Path) -> Tokenizer | None:
     """Load the tokenizer of a model folder, None when it has no tokenizer file.
 
-    Older files (``tokenizer.model``, ``vocab.json``) are converted by transformers.
+    Whether a bos is added is up to tokenizer.json alone, as in transformers 5: ``add_bos_token`` of
+    tokenizer_config.json has no effect. Older files (``tokenizer.model``, ``vocab.json``) are
+    converted by transformers.
 
     Raises:
         ModelError: a file is damaged, or transformers is needed and not installed.
@@ -34,7 +35,6 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     config = read_json(path) if path.is_file() else {}
     special_tokens = _special_tokens(config)
     bos = _token_id(backend, special_tokens.get("bos_token"))
-    _follow_add_bos(backend, config.get("add_bos_token"), bos)
     return Tokenizer(
         backend,
         bos_token_id=_added_bos(backend) if bos is None else bos,
@@ -90,24 +90,6 @@ def _added_bos(backend: tokenizers.Tokenizer) -> int | None:
     """Return the one id that the tokenizer puts before any text."""
     ids = backend.encode("").ids
     return ids[0] if len(ids) == 1 else None
-
-
-def _follow_add_bos(backend: tokenizers.Tokenizer, wanted: object, bos: int | None) -> None:
-    """Let an explicit ``add_bos_token`` overrule tokenizer.json, as transformers does."""
-    if not isinstance(wanted, bool) or bos is None:
-        return
-    ids = backend.encode("").ids
-    if wanted and not ids:
-        token = backend.id_to_token(bos)
-        processor: Any = processors.TemplateProcessing(
-            single=[token, "$A"], pair=[token, "$A", token, "$B"], special_tokens=[(token, bos)]
-        )
-        backend.post_processor = processor
-    elif not wanted and ids == [bos]:
-        plain: Any = processors.TemplateProcessing(
-            single=["$A"], pair=["$A", "$B"], special_tokens=[]
-        )
-        backend.post_processor = plain
 
 
 def _chat_template(

@@ -87,7 +87,10 @@ def write_tokenizer() -> Callable[..., None]:
                 single="<s> $A", special_tokens=[("<s>", 0)]
             )
         backend.save(str(folder / "tokenizer.json"))
-        values = {"bos_token": "<s>", "eos_token": {"content": "</s>"}} | config
+        values = {
+            "bos_token": "<s>",
+            "eos_token": {"__type": "AddedToken", "content": "</s>"},
+        } | config
         (folder / "tokenizer_config.json").write_text(json.dumps(values))
 
     return write

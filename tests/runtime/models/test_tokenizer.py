@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import decoders, models
+
+from noria.runtime.errors import RequestError
+from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.byte_tokenizer import byte_tokenizer
+from noria.runtime.models.chat_template import ChatTemplate
+from noria.runtime.models.tokenizer import StreamDecoder, Tokenizer
+from noria.runtime.models.tokenizer_files import load_tokenizer
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+WITH_BOS = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+WITHOUT_BOS = "{% for m in messages %}{{ m.content }}{% endfor %}"
+BOS_IF_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ bos_token }}{% endif %}"
+    "{% for m in messages %}{{ m.content }}{% endfor %}"
+)
+WriteTokenizer = Callable[..., None]
+
+
+def loaded(folder: Path) -> Tokenizer:
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer is not None
+    return tokenizer
+
+
+def byte_level() -> Tokenizer:
+    architecture = Architecture(
+        vocab_size=300,
+        hidden_size=8,
+        intermediate_size=8,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=8,
+        bos_token_id=1,
+        eos_token_ids=(2, 7),
+    )
+    tokenizer = byte_tokenizer(architecture)
+    assert tokenizer is not None
+    return tokenizer
+
+
+def with_byte_fallback() -> Tokenizer:
+    """A tokenizer of the SentencePiece kind: ``<0xNN>`` tokens, a first space that is dropped."""
+    pieces = ["▁", "▁Hello", "wor", "ld", "▁▁", "é", "�", "<s>", "</s>", "▁a", "!"]
+    vocab = {f"<0x{value:02X}>": value for value in range(256)}
+    vocab |= {piece: 256 + index for index, piece in enumerate(pieces)}
+    backend: Any = tokenizers.Tokenizer(models.BPE(vocab, [], byte_fallback=True))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
+    backend.add_special_tokens(["<s>", "</s>"])
+    return Tokenizer(backend, bos_token_id=263, eos_token_id=264)
+
+
+BYTE_LEVEL, BYTE_FALLBACK = byte_level(), with_byte_fallback()
+EMOJI_BYTES = st.sampled_from([0xF0, 0x9F, 0x98, 0x80, 0x41])
+FALLBACK_IDS = st.lists(EMOJI_BYTES | st.integers(256, 266), max_size=40)
+BYTE_IDS = st.lists(st.integers(0, 299), max_size=60)
+
+
+def increments(tokenizer: Tokenizer, ids: list[int], *, skip: bool = True) -> list[str]:
+    stream = StreamDecoder(tokenizer, skip_special_tokens=skip)
+    return [*(stream.push(token) for token in ids), stream.flush()]
+
+
+@given(ids=BYTE_IDS, skip=st.booleans())
+def test_increments_of_any_bytes_join_to_the_whole(ids: list[int], skip: bool) -> None:
+    """H04: valid or not."""
+    whole = BYTE_LEVEL.decode(ids, skip_special_tokens=skip)
+
+    assert "".join(increments(BYTE_LEVEL, ids, skip=skip)) == whole
+
+
+@given(ids=FALLBACK_IDS, skip=st.booleans())
+def test_increments_join_where_a_later_token_could_change_earlier_text(
+    ids: list[int], skip: bool
+) -> None:
+    """H04: one bad byte turns a whole run of byte tokens into replacement characters."""
+    whole = BYTE_FALLBACK.decode(ids, skip_special_tokens=skip)
+
+    assert "".join(increments(BYTE_FALLBACK, ids, skip=skip)) == whole
+
+
+@given(text=st.text(max_size=30))
+def test_increments_of_text_hold_whole_characters_only(text: str) -> None:
+    """H04: no increment but the characters of the text."""
+    ids = BYTE_LEVEL.encode(text, add_special_tokens=False)
+
+    parts = increments(BYTE_LEVEL, ids, skip=False)
+
+    assert "".join(parts) == text
+    if "\ufffd" not in text:
+        assert not any("\ufffd" in part for part in parts)
+
+
+def test_an_emoji_in_four_tokens_comes_out_at_the_last() -> None:
+    """H04."""
+    ids = BYTE_LEVEL.encode("a😀e\u0301中")
+
+    assert increments(BYTE_LEVEL, ids) == [
+        *("a", "", "", "", "😀", "e", "", "\u0301", "", "", "中", "")
+    ]
+
+
+def test_text_that_ends_inside_a_character_is_flushed() -> None:
+    """H04: as in the one-shot decode."""
+    ids = BYTE_LEVEL.encode("a😀")[:-1]
+
+    assert increments(BYTE_LEVEL, ids) == ["a", "", "", "", "\ufffd"]
+
+
+def test_an_endless_run_of_invalid_bytes_is_not_held_for_ever() -> None:
+    invalid = BYTE_LEVEL.vocab_size - 300 + 2 + 0xFF
+    parts = increments(BYTE_LEVEL, [invalid] * 100)
+
+    assert "".join(parts) == "\ufffd" * 100
+    assert len("".join(parts[:50])) >= 50 - 17
+
+
+def test_ids_round_trip_and_unknown_ids_have_no_text() -> None:
+    text = "  Digits 2024, 日本語, e\u0301\r\n"
+
+    assert BYTE_LEVEL.decode(BYTE_LEVEL.encode(text)) == text
+    assert BYTE_LEVEL.decode([*BYTE_LEVEL.encode("a"), 10**6]) == "a"
+    assert BYTE_LEVEL.decode([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "roles"),
+    [
+        (WITH_BOS, ["user"]),
+        (WITHOUT_BOS, ["user"]),
+        (BOS_IF_SYSTEM, ["user"]),
+        (BOS_IF_SYSTEM, ["system", "user"]),
+    ],
+)
+def test_a_chat_has_exactly_one_bos(
+    tmp_path: Path, write_tokenizer: WriteTokenizer, template: str, roles: list[str]
+) -> None:
+    """H01, H02: whether the template writes it or the tokenizer adds it."""
+    write_tokenizer(tmp_path, chat_template=template)
+    tokenizer = loaded(tmp_path)
+    messages = [{"role": role, "content": "hi"} for role in roles]
+
+    ids = tokenizer.encode_chat(messages)
+
+    assert tokenizer.bos_token_id == 0
+    assert ids[0] == 0
+    assert ids.count(0) == 1
+    assert ids == tokenizer.encode(tokenizer.render_chat(messages))
+
+
+def test_the_template_decides_where_the_tokenizer_adds_no_bos(
+    tmp_path: Path, write_tokenizer: WriteTokenizer
+) -> None:
+    """H02: nothing adds what neither asks for."""
+    write_tokenizer(tmp_path, adds_bos=False, chat_template=WITHOUT_BOS)
+
+    assert 0 not in loaded(tmp_path).encode_chat(MESSAGES)
+
+
+def test_a_raw_prompt_that_begins_with_bos_gets_no_second(
+    tmp_path: Path, write_tokenizer: WriteTokenizer
+) -> None:
+    """H01: the same rule as for chats."""
+    write_tokenizer(tmp_path)
+    tokenizer = loaded(tmp_path)
+
+    assert tokenizer.encode("<s>hi") == tokenizer.encode("hi")
+    assert tokenizer.encode("hi").count(0) == 1
+    assert tokenizer.encode("<s><s>hi").count(0) == 2
+    assert tokenizer.encode("hi", add_special_tokens=False).count(0) == 0
+
+
+def test_an_empty_prompt_is_one_bos_or_nothing(
+    tmp_path: Path, write_tokenizer: WriteTokenizer
+) -> None:
+    """H09."""
+    write_tokenizer(tmp_path / "with")
+    write_tokenizer(tmp_path / "without", adds_bos=False)
+
+    assert loaded(tmp_path / "with").encode("") == [0]
+    assert loaded(tmp_path / "without").encode("") == []
+
+
+def test_chats_are_refused_without_a_template_and_raw_prompts_work(
+    tmp_path: Path, write_tokenizer: WriteTokenizer
+) -> None:
+    """H03."""
+    write_tokenizer(tmp_path)
+    tokenizer = loaded(tmp_path)
+
+    with pytest.raises(RequestError, match="chat template: the model has none"):
+        tokenizer.encode_chat(MESSAGES)
+    assert len(tokenizer.encode("hi")) == 3
+
+
+def test_a_template_sees_extra_variables() -> None:
+    template = ChatTemplate("{{ mood }}{{ add_generation_prompt }}")
+    tokenizer = Tokenizer(BYTE_LEVEL._backend, chat_template=template)
+
+    rendered = tokenizer.render_chat(MESSAGES, add_generation_prompt=False, mood="calm ")
+
+    assert rendered == "calm False"
