@@ -1,11 +1,18 @@
-"""From a configuration to its bucket plan and graph layout; needs no model."""
+"""From a configuration to its bucket plan and graph layout; needs no model.
+
+A plan needs no torch either, which the modules of graphs and kernels import.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..bucketing import BucketLists, BucketPlan, PlanLimits, plan_buckets
-from ..kernels.kernel_set import KernelSet
 from .config import Config
-from .graph_spec import GraphLayout
+
+if TYPE_CHECKING:
+    from ..kernels.kernel_set import KernelSet
+    from .graph_spec import GraphLayout
 
 
 def plan_limits(config: Config, *, prefill_tile: int = 1, fold_blocks: int = 1) -> PlanLimits:
@@ -34,6 +41,8 @@ def bucket_plan(config: Config, limits: PlanLimits) -> BucketPlan:
 
 def graph_layout(config: Config, kernels: KernelSet) -> GraphLayout:
     """Return what the shapes of graphs depend on besides their buckets."""
+    from .graph_spec import GraphLayout
+
     return GraphLayout(
         block_sizes=(config.block_size,),
         max_num_prefill_seqs=config.max_num_prefill_seqs,

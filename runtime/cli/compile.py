@@ -1,0 +1,113 @@
+"""``noria compile``: build and warm every graph, and report what that took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..config import load_config
+from .progress import Progress, show_progress
+from .tables import format_table, size_text
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..loading import LoadedEngine
+
+
+@click.command("compile")
+@click.argument("config", type=click.Path(path_type=Path))
+def compile_graphs(config: Path) -> None:
+    """Compile and run every graph of a configuration once.
+
+    Shows the seconds of each graph, whether logits are the same bits in all of them, and the
+    memory that weights and KV cache take. Nothing is written to disk yet.
+    """
+    settings = load_config(config)
+    from ..llm import LLM
+
+    with show_progress("compile") as progress:
+        stopwatch = _Stopwatch(progress)
+        loaded = LLM(settings, progress=stopwatch).loaded
+        stopwatch("warm", 0, 0)
+    click.echo(_seconds_text(stopwatch.laps()))
+    click.echo()
+    click.echo(_pool_text(settings, loaded))
+    click.echo(_memory_text(settings, loaded))
+    click.echo(invariance_text(loaded))
+    click.echo("Nothing was written to disk: compiled graphs live as long as their process.")
+
+
+def invariance_text(loaded: LoadedEngine) -> str:
+    """Say what the start-up check of batch invariance found."""
+    report = loaded.invariance
+    if report.is_invariant:
+        return (
+            f"batch invariance: yes, the probe's logits are the same bits in all "
+            f"{report.num_graphs} graphs"
+        )
+    return (
+        f"batch invariance: no, the probe's logits differ in {len(report.differing)} of "
+        f"{report.num_graphs} graphs ({', '.join(report.differing)}); a request's tokens may "
+        "depend on what it is batched with"
+    )
+
+
+class _Stopwatch:
+    """Notes when each graph begins, and passes the call on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._marks = [("load", time.monotonic())]
+
+    def __call__(self, label: str, num_done: int, total: int) -> None:
+        # The call after the last graph opens the lap in which all of them run for the first time.
+        self._marks.append(("warm-up" if num_done == total else label, time.monotonic()))
+        self._progress(label, num_done, total)
+
+    def laps(self) -> list[tuple[str, float]]:
+        """Return label and seconds of everything that has ended."""
+        return [(label, end - start) for (label, start), (_, end) in pairwise(self._marks)]
+
+
+def _seconds_text(laps: Sequence[tuple[str, float]]) -> str:
+    total_s = sum(seconds for _, seconds in laps)
+    rows = [(label, f"{seconds:.2f}") for label, seconds in (*laps, ("in all", total_s))]
+    return format_table(("graph", "seconds"), rows)
+
+
+def _pool_text(config: Config, loaded: LoadedEngine) -> str:
+    size = loaded.cache_size
+    num_tokens = (size.num_blocks - 1) * config.block_size
+    return (
+        f"num_blocks {size.num_blocks} ({size.reason}): {num_tokens} tokens in blocks of "
+        f"{config.block_size}, and the null block"
+    )
+
+
+def _memory_text(config: Config, loaded: LoadedEngine) -> str:
+    import math
+
+    import torch
+
+    from ..kv_cache import decoder_groups
+    from ..models.architecture import expected_tensors
+
+    architecture = loaded.source.architecture
+    dtype = getattr(torch, config.dtype)
+    num_parameters = sum(math.prod(shape) for shape in expected_tensors(architecture).values())
+    groups = decoder_groups(
+        architecture,
+        num_blocks=loaded.cache_size.num_blocks,
+        block_size=config.block_size,
+        dtype=dtype,
+    )
+    cache_bytes = sum(group.num_blocks * group.block_bytes for group in groups)
+    return (
+        f"memory: weights {size_text(num_parameters * dtype.itemsize)} ({num_parameters:,} "
+        f"parameters in {config.dtype}), KV cache {size_text(cache_bytes)}"
+    )

@@ -1,0 +1,67 @@
+"""Exit statuses, and how what went wrong is said: one plain line, no traceback."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+SOME_FAILED = 1
+USER_MISTAKE = 2
+INTERRUPTED = 130
+
+EXIT_STATUSES = """\b
+Exit status:
+  0    all went well
+  1    some request failed; the others have results
+  2    a mistake in the configuration, the arguments or a file
+  130  interrupted; results that were finished are kept
+"""
+
+
+class UserMistake(click.ClickException):
+    """Something that only the user can put right; shown as one line."""
+
+    exit_code = USER_MISTAKE
+
+    def __init__(self, message: str) -> None:
+        """Join the lines of a message: file contents that it quotes may bring some."""
+        super().__init__(" ".join(message.split()))
+
+
+@contextmanager
+def user_file(path: Path) -> Iterator[None]:
+    """Turn what goes wrong with a file that the user named into a UserMistake."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserMistake(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show each warning once, as a plain line on stderr."""
+    shown: set[str] = set()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = f"Warning: {' '.join(str(message).split())}"
+        if text not in shown:
+            shown.add(text)
+            click.echo(text, err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,141 @@
+"""``noria generate``: run a file of prompts, offline, and keep every result that finished."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..config import load_config
+from ..errors import RequestError
+from .compile import invariance_text
+from .failures import EXIT_STATUSES, SOME_FAILED
+from .progress import show_progress
+from .prompt_file import Chat, PromptLine, read_prompts
+from .result_file import Result, ResultWriter, open_results
+from .summary import Tally, summary_text
+
+if TYPE_CHECKING:
+    from ..llm import LLM
+    from ..outputs import RequestOutput
+
+
+@click.command(epilog=EXIT_STATUSES)
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--prompts",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Text with a prompt per line, or .jsonl: see above.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write results as JSON lines, each as soon as it is finished; - is stdout.",
+)
+@click.option("--chat", is_flag=True, help="Make each text the user's message of a chat.")
+@click.option("--max-tokens", type=int, help="Most new tokens per prompt.")
+@click.option("--temperature", type=float, help="0 takes the likeliest token.")
+@click.option("--top-p", type=float, help="Sample among tokens that reach this probability.")
+@click.option("--top-k", type=int, help="Sample among this many likeliest tokens.")
+@click.option("--seed", type=int, help="Same seed, same tokens; used for every prompt.")
+def generate(
+    config: Path, prompts: Path, output: Path | None, *, chat: bool, **sampling: float | None
+) -> None:
+    """Generate for every prompt of a file.
+
+    A line of a .jsonl file is an object with one of "prompt" (text), "prompt_token_ids" or
+    "messages" (a chat), and any of temperature, top_k, top_p, max_tokens, seed,
+    stop_token_ids and ignore_eos, which go before the options here, as these go before the
+    configuration. Blank lines are skipped. A line that cannot run fails alone, with its number.
+
+    Results have index (of the prompt, from 0), prompt (as written; null for token ids and
+    chats), text, token_ids, finish_reason (stop, length or error) and error, and come in the
+    order in which they finish. Without -o, texts are printed in the order of the prompts.
+    """
+    settings = load_config(config)
+    given = {key: value for key, value in sampling.items() if value is not None}
+    params = replace(settings.sampling, **given)  # type: ignore[arg-type]
+    lines = read_prompts(prompts, params, chat=chat)
+    with open_results(output, prompts) as writer:
+        from ..llm import LLM
+
+        with show_progress("compile") as progress:
+            llm = LLM(settings, progress=progress)
+        if not llm.loaded.invariance.is_invariant:
+            click.echo(f"Warning: {invariance_text(llm.loaded)}", err=True)
+        tally = _run(llm, lines, writer)
+    if tally.num_failed:
+        click.get_current_context().exit(SOME_FAILED)
+
+
+def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
+    """Write the result of every line; say at the end, or when interrupted, what was done."""
+    tally = Tally(num_prompts=len(lines))
+    start = time.monotonic()
+    try:
+        with show_progress("generate") as progress:
+            progress("", 0, len(lines))
+            for result in _results(llm, lines):
+                writer.write(result)
+                tally.add(result)
+                progress("", tally.num_finished + tally.num_failed, len(lines))
+    finally:
+        padding = llm.loaded.runner.padding
+        click.echo(summary_text(tally, padding, time.monotonic() - start), err=True)
+    return tally
+
+
+def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[Result]:
+    """Yield results as they finish, those of lines that cannot run first."""
+    ready: list[PromptLine] = []
+    prompts: list[str | tuple[int, ...]] = []
+    for line in lines:
+        try:
+            prompts.append(_llm_prompt(llm, line))
+            ready.append(line)
+        except RequestError as error:
+            yield _failure(line, str(error))
+    for index, output in llm.iterate(prompts, [line.params for line in ready]):
+        yield _result(ready[index], output)
+
+
+def _llm_prompt(llm: LLM, line: PromptLine) -> str | tuple[int, ...]:
+    """Return what the engine is asked.
+
+    Raises:
+        RequestError: the line cannot run, or the model's chat template refuses it.
+    """
+    if line.request is None:
+        raise RequestError(line.error)
+    if not isinstance(line.request, Chat):
+        return line.request
+    tokenizer = llm.loaded.source.tokenizer
+    if tokenizer is None:
+        raise RequestError("the model has no tokenizer and no chat template; give token ids")
+    return tokenizer.render_chat(line.request.messages)
+
+
+def _result(line: PromptLine, output: RequestOutput) -> Result:
+    if output.error is not None:
+        return _failure(line, output.error)
+    return Result(
+        index=line.index,
+        prompt=line.prompt,
+        text=output.text,
+        token_ids=output.token_ids,
+        finish_reason=output.finish_reason,
+        error=None,
+    )
+
+
+def _failure(line: PromptLine, reason: str) -> Result:
+    error = f"line {line.number}: {reason}"
+    return Result(line.index, line.prompt, None, (), finish_reason="error", error=error)

@@ -1,0 +1,99 @@
+"""``noria plan``: the graphs of a configuration and what their padding costs, without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ...bucketing import BucketPlan, GraphRow, PlanLimits, PlanTable, describe
+from ..config import Config, load_config
+from ..planning import bucket_plan, plan_limits
+from ..target_shapes import target_shapes
+from .tables import format_table, percent
+
+HEADER = (
+    "graph",
+    "rows",
+    "context",
+    "table width",
+    "smallest need",
+    "worst padding",
+    "expected padding",
+    "relative work",
+)
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+def plan(config: Path, as_json: bool) -> None:
+    """Show the graphs that a configuration compiles.
+
+    Padding is the share of a graph's rows that hold no token: at worst when a step has the
+    smallest need for which the graph is chosen; expected where all its needs are as frequent.
+    Work is relative to the largest graph of the same phase. Needs no model.
+    """
+    table = describe(*plan_config(load_config(config)))
+    click.echo(_as_json(table) if as_json else _as_text(table))
+
+
+def plan_config(config: Config) -> tuple[BucketPlan, PlanLimits]:
+    """Return the plan of a configuration with the alignment of its backend."""
+    shapes = target_shapes(config.backend)
+    limits = plan_limits(config, prefill_tile=shapes.prefill_tile, fold_blocks=shapes.fold_blocks)
+    return bucket_plan(config, limits), limits
+
+
+def _as_text(table: PlanTable) -> str:
+    rows = [
+        (
+            row.label,
+            str(row.num_rows),
+            str(row.context_len),
+            str(row.table_width),
+            str(row.smallest_need),
+            percent(row.worst_padding),
+            percent(row.expected_padding),
+            percent(row.relative_work),
+        )
+        for row in table.rows
+    ]
+    return f"{format_table(HEADER, rows)}\n\n{_totals_text(table)}"
+
+
+def _totals_text(table: PlanTable) -> str:
+    num_prefill, num_decode = _count(table, "prefill"), _count(table, "decode")
+    return (
+        f"{table.num_graphs} graphs: {num_prefill} prefill, {num_decode} decode; "
+        f"no step is padded by more than {percent(table.worst_padding)}"
+    )
+
+
+def _as_json(table: PlanTable) -> str:
+    totals = {
+        "num_graphs": table.num_graphs,
+        "num_prefill_graphs": _count(table, "prefill"),
+        "num_decode_graphs": _count(table, "decode"),
+        "worst_padding": table.worst_padding,
+    }
+    return json.dumps({"graphs": [_row_fields(row) for row in table.rows], **totals}, indent=2)
+
+
+def _row_fields(row: GraphRow) -> dict[str, object]:
+    return {
+        "label": row.label,
+        "phase": row.phase,
+        "num_rows": row.num_rows,
+        "context_len": row.context_len,
+        "table_width": row.table_width,
+        "smallest_need": row.smallest_need,
+        "worst_padding": row.worst_padding,
+        "expected_padding": row.expected_padding,
+        "relative_work": row.relative_work,
+    }
+
+
+def _count(table: PlanTable, phase: str) -> int:
+    return sum(row.phase == phase for row in table.rows)

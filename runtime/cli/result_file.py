@@ -1,0 +1,111 @@
+"""Where results go: JSON lines as they finish, or texts in the order of the prompts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import click
+
+from .failures import UserMistake, user_file
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one prompt; the fields of an output record, in its order."""
+
+    index: int
+    prompt: str | None
+    text: str | None
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    error: str | None
+
+
+class ResultWriter(Protocol):
+    """Takes results in the order in which they finish."""
+
+    def write(self, result: Result) -> None:
+        """Take one result."""
+
+
+class JsonLines:
+    """One JSON object per line; a result that was written is not lost."""
+
+    def __init__(self, file: TextIO, path: Path) -> None:
+        """Write to a file that is open for appending."""
+        self._file = file
+        self._path = path
+        self._is_empty = not file.seekable()
+
+    def write(self, result: Result) -> None:
+        """Write one line and flush it."""
+        with user_file(self._path):
+            if not self._is_empty:
+                # Not earlier: a run that cannot start costs no older results.
+                self._file.truncate(0)
+                self._is_empty = True
+            self._file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+            self._file.flush()
+
+
+class Texts:
+    """Prompts and texts for a reader, in the order of the prompts."""
+
+    def __init__(self) -> None:
+        """Begin with the first prompt."""
+        self._held: dict[int, Result] = {}
+        self._next = 0
+
+    def write(self, result: Result) -> None:
+        """Print the result and those held back for it, or hold it back for an earlier one."""
+        self._held[result.index] = result
+        while self._next in self._held:
+            self._print(self._held.pop(self._next))
+            self._next += 1
+
+    def finish(self) -> None:
+        """Print results whose earlier neighbours never finished."""
+        for index in sorted(self._held):
+            self._print(self._held.pop(index))
+
+    def _print(self, result: Result) -> None:
+        title = "" if result.prompt is None else f" {result.prompt}"
+        answer = _readable(result) if result.error is None else f"failed: {result.error}"
+        click.echo(f"[{result.index}]{title}\n{answer}\n")
+
+
+@contextmanager
+def open_results(path: Path | None, prompts: Path) -> Iterator[ResultWriter]:
+    """Yield the writer for ``-o path``: "-" is stdout, None prints texts.
+
+    Raises:
+        UserMistake: the file cannot be written, or is the file of the prompts.
+    """
+    if path is None:
+        texts = Texts()
+        try:
+            yield texts
+        finally:
+            texts.finish()
+    elif str(path) == "-":
+        yield JsonLines(sys.stdout, path)
+    else:
+        with _open_to_append(path, prompts) as file:
+            yield JsonLines(file, path)
+
+
+def _open_to_append(path: Path, prompts: Path) -> TextIO:
+    with user_file(path):
+        if path.exists() and path.samefile(prompts):
+            raise UserMistake(f"{path}: is the file of the prompts; write to another one")
+        return path.open("a", encoding="utf-8", newline="\n")
+
+
+def _readable(result: Result) -> str:
+    return " ".join(map(str, result.token_ids)) if result.text is None else result.text.strip()

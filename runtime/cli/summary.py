@@ -1,0 +1,70 @@
+"""What a run did: requests, tokens per second and what padding it ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...bucketing import PaddingCounter, StepPadding
+from .result_file import Result
+from .tables import format_table, percent
+
+HEADER = ("graph", "steps", "tokens", "with padding", "waste")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts results as they come."""
+
+    num_prompts: int
+    num_finished: int = 0
+    num_failed: int = 0
+    num_new_tokens: int = 0
+
+    def add(self, result: Result) -> None:
+        """Count one result."""
+        if result.error is None:
+            self.num_finished += 1
+        else:
+            self.num_failed += 1
+        self.num_new_tokens += len(result.token_ids)
+
+
+def summary_text(tally: Tally, padding: PaddingCounter, seconds: float) -> str:
+    """Return the lines shown after a run.
+
+    Args:
+        tally: the results.
+        padding: steps of the run.
+        seconds: wall time, compilation not counted.
+    """
+    num_unfinished = tally.num_prompts - tally.num_finished - tally.num_failed
+    parts = [f"{tally.num_finished} finished", f"{tally.num_failed} failed"]
+    parts += [f"{num_unfinished} unfinished"] if num_unfinished else []
+    lines = [f"{tally.num_prompts} prompts: {', '.join(parts)}, in {seconds:.2f} s"]
+    lines += [_rate_text(padding, phase, seconds) for phase in ("prefill", "decode")]
+    if padding.by_bucket:
+        lines += ["", _padding_table(padding)]
+    return "\n".join(lines)
+
+
+def _rate_text(padding: PaddingCounter, phase: str, seconds: float) -> str:
+    steps = (step for bucket, step in padding.by_bucket.items() if bucket.phase == phase)
+    num_tokens = sum(step.num_actual_tokens for step in steps)
+    rate = num_tokens / seconds if seconds else 0.0
+    return f"{phase}: {num_tokens} tokens, {rate:.1f} tokens/s"
+
+
+def _padding_table(padding: PaddingCounter) -> str:
+    by_bucket = sorted(padding.by_bucket.items(), key=lambda item: item[0].label)
+    rows = [_padding_row(bucket.label, step) for bucket, step in by_bucket]
+    return format_table(HEADER, [*rows, _padding_row("in all", padding.total)])
+
+
+def _padding_row(label: str, step: StepPadding) -> tuple[str, ...]:
+    return (
+        label,
+        str(step.num_steps),
+        str(step.num_actual_tokens),
+        str(step.num_padded_tokens),
+        percent(step.waste_share),
+    )

@@ -1,0 +1,52 @@
+"""Plain text tables: aligned columns that read well on a terminal and in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return lines of columns: the first aligned left, the others right.
+
+    >>> print(format_table(["graph", "rows"], [["a", "128"], ["bcdefg", "8"]]))
+    graph   rows
+    a        128
+    bcdefg     8
+    """
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(_format_line(line, widths) for line in lines)
+
+
+def percent(share: float) -> str:
+    """Return a share as text; what is not 0 or 1 never reads as 0 or 100.
+
+    >>> percent(0.5), percent(0.9996), percent(0.0003), percent(0.0)
+    ('50.0%', '99.9%', '0.1%', '0.0%')
+    """
+    value = round(100 * share, 1)
+    if 0 < share < 1:
+        value = min(max(value, 0.1), 99.9)
+    return f"{value:.1f}%"
+
+
+def size_text(num_bytes: int) -> str:
+    """Return bytes as text.
+
+    >>> size_text(999), size_text(1536), size_text(3 * 2**30)
+    ('999 B', '1.5 KiB', '3.0 GiB')
+    """
+    size, units = float(num_bytes), ("B", "KiB", "MiB", "GiB", "TiB")
+    for unit in units:
+        if size < 1024 or unit == units[-1]:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("the last unit takes every size")
+
+
+def _format_line(line: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (
+        cell.ljust(width) if column == 0 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+    )
+    return "  ".join([first, *others]).rstrip()
