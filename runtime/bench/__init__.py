@@ -1,0 +1,1 @@
+"""Measure Noria, other engines and the machine they share."""
