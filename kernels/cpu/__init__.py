@@ -1,1 +1,5 @@
 """Kernels of the CPU target."""
+
+from .target import CpuKernels
+
+__all__ = ["CpuKernels"]

@@ -1,0 +1,124 @@
+"""Builds the C++ kernels once per compiler and instruction set, into the user's cache.
+
+Owns the compiler's command line, the cache folder and the choice of instruction set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+COMPILERS = ("g++", "c++")
+_FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi")
+_AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
+_AVX512 = (
+    *_AVX2,
+    *("-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl"),
+    "-mprefer-vector-width=512",
+)
+
+
+class BuildError(RuntimeError):
+    """The kernels cannot be built here; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """Vector instructions that kernels may use, and the compiler flags that allow them."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+GENERIC = InstructionSet("generic", ())
+AVX2 = InstructionSet("avx2", _AVX2)
+AVX512 = InstructionSet("avx512", _AVX512)
+AVX512_BF16 = InstructionSet("avx512_bf16", (*_AVX512, "-mavx512bf16"))
+
+
+def detect_instruction_set() -> InstructionSet:
+    """Return the widest set of this machine, within what ATEN_CPU_CAPABILITY allows torch."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability == "AVX512":
+        has_bf16 = torch.cpu._is_avx512_bf16_supported()
+        return AVX512_BF16 if has_bf16 else AVX512
+    return AVX2 if capability == "AVX2" else GENERIC
+
+
+def find_compiler() -> str | None:
+    """Return the path of the first known C++ compiler on PATH."""
+    return next((path for name in COMPILERS if (path := shutil.which(name))), None)
+
+
+def build(compiler: str, isa: InstructionSet) -> Path:
+    """Return the library for this compiler and instruction set, compiling it at most once.
+
+    Several processes may build at the same time: each compiles into a folder of its own, and
+    renames the finished library into place.
+
+    Raises:
+        BuildError: the compiler failed; the text holds its first message.
+    """
+    sources = _sources()
+    folder = cache_dir() / _key(compiler, isa, sources)
+    library = folder / "libnoria_cpu.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            built = _compile(compiler, isa, sources, Path(work))
+            os.replace(built, library)
+    return library
+
+
+def cache_dir() -> Path:
+    """Return where built kernels are kept: ``$XDG_CACHE_HOME`` or ~/.cache, then noria/kernels."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "noria" / "kernels"
+
+
+def _sources() -> dict[str, bytes]:
+    folder = resources.files(__package__).joinpath("csrc")
+    names = sorted(item.name for item in folder.iterdir() if item.name.endswith((".cpp", ".h")))
+    return {name: folder.joinpath(name).read_bytes() for name in names}
+
+
+def _key(compiler: str, isa: InstructionSet, sources: dict[str, bytes]) -> str:
+    version = _run([compiler, "--version"])
+    digest = hashlib.sha256(repr((compiler, version, isa, _FLAGS)).encode())
+    for name, text in sources.items():
+        digest.update(f"{name}\0{len(text)}\0".encode() + text)
+    return f"{isa.name}-{digest.hexdigest()[:20]}"
+
+
+def _compile(
+    compiler: str, isa: InstructionSet, sources: dict[str, bytes], work: Path
+) -> Path:
+    for name, text in sources.items():
+        (work / name).write_bytes(text)
+    units = [work / name for name in sources if name.endswith(".cpp")]
+    command = [compiler, *_FLAGS, *isa.flags]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        list(pool.map(lambda unit: _run([*command, "-c", f"{unit}", "-o", f"{unit}.o"]), units))
+    library = work / "libnoria_cpu.so"
+    _run([*command, "-shared", *(f"{unit}.o" for unit in units), "-o", str(library)])
+    return library
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"cannot run the C++ compiler {command[0]}: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
+        raise BuildError(f"the C++ compiler {command[0]} failed: {lines[0].strip()}")
+    return done.stdout

@@ -1,0 +1,122 @@
+#include "panel.h"
+
+namespace {
+
+// One step along k: a float, or a pair of bf16.
+template <class T>
+struct Step;
+
+template <>
+struct Step<float> {
+  static constexpr int kSize = 1;
+  using A = float;
+  static A take(const float* a) { return *a; }
+  static A take_last(const float* a) { return *a; }
+  using B = vf;
+  static B column(const float* b) { return load(b); }
+  static vf add(vf sum, A a, B b) { return sum + splat(a) * b; }
+};
+
+template <>
+struct Step<bf16> {
+  static constexpr int kSize = 2;
+  using A = uint32_t;
+  static A take(const bf16* a) { return load_as<uint32_t>(a); }
+  static A take_last(const bf16* a) { return a->bits; }
+#ifdef __AVX512BF16__
+  using B = __m512bh;
+  static B column(const bf16* b) { return load_as<__m512bh>(b); }
+  static vf add(vf sum, A a, B b) {
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(int(a)), b);
+  }
+#else
+  struct B {
+    vf even, odd;
+  };
+  static B column(const bf16* b) {
+    vu pairs = load_as<vu>(b);
+    return {(vf)(pairs << 16), (vf)(pairs & 0xffff0000u)};
+  }
+  static vf add(vf sum, A a, B b) {
+    uint32_t even = a << 16, odd = a & 0xffff0000u;
+    sum = sum + splat(load_as<float>(&even)) * b.even;
+    return sum + splat(load_as<float>(&odd)) * b.odd;
+  }
+#endif
+};
+
+template <int R, int N, class T>
+void multiply_tile(const Product<T>& product) {
+  using S = Step<T>;
+  constexpr int V = N * kVectors;
+  const int64_t a_stride = product.a_stride, b_stride = product.b_stride;
+  vf sums[R][V];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const float* out = product.out + r * product.out_stride + v * kWidth;
+      sums[r][v] = product.decay ? load(out) * product.decay[r] : vf{};
+    }
+  const T* a = product.a;
+  const T* b = product.b;
+  auto step = [&](auto take) __attribute__((always_inline)) {
+    typename S::B columns[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v)
+      columns[v] = S::column(b + v / kVectors * b_stride + v % kVectors * kWidth * S::kSize);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const typename S::A value = take(a + r * a_stride);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sums[r][v] = S::add(sums[r][v], value, columns[v]);
+    }
+    a += S::kSize;
+    b += kPanel * S::kSize;
+  };
+  for (int64_t left = product.k / S::kSize; left > 0; --left) step(S::take);
+  // The element after an odd row's last one belongs to another row: it is not read, for it may be
+  // NaN.
+  if (product.k % S::kSize) step(S::take_last);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v)
+      store(product.out + r * product.out_stride + v * kWidth, sums[r][v] * product.scale);
+}
+
+template <int N, class T>
+void multiply_rows(const Product<T>& product, int64_t rows) {
+  switch (rows) {
+    case 1: return multiply_tile<1, N>(product);
+    case 2: return multiply_tile<2, N>(product);
+    case 3: return multiply_tile<3, N>(product);
+    case 4: return multiply_tile<4, N>(product);
+  }
+  if constexpr (kMaxRows > 4) {
+    switch (rows) {
+      case 5: return multiply_tile<5, N>(product);
+      case 6: return multiply_tile<6, N>(product);
+      case 7: return multiply_tile<7, N>(product);
+      case 8: return multiply_tile<8, N>(product);
+    }
+  }
+}
+
+template <class T>
+void multiply_panels(const Product<T>& product, int64_t rows, int64_t panels) {
+  if constexpr (kMaxPanels > 1) {
+    if (panels == 2) return multiply_rows<2>(product, rows);
+    if (panels == 3) return multiply_rows<3>(product, rows);
+  }
+  multiply_rows<1>(product, rows);
+}
+
+}  // namespace
+
+void multiply(const Product<float>& product, int64_t rows, int64_t panels) {
+  multiply_panels(product, rows, panels);
+}
+void multiply(const Product<bf16>& product, int64_t rows, int64_t panels) {
+  multiply_panels(product, rows, panels);
+}

@@ -1,0 +1,220 @@
+// Token choice: the largest logit, or a draw after top-k and top-p. A task is a row.
+//
+// Tokens rank by logit, then by lower id; NaN ranks last and weighs nothing. Both filters keep a
+// prefix of that order, so that a filter is one Cut. A cut is found by radix selection (a histogram
+// of the leading bits, then only the tokens that share them), never by sorting the vocabulary.
+// Weights and sums are doubles.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <vector>
+
+#include "command.h"
+#include "scratch.h"
+#include "vector.h"
+
+namespace {
+
+typedef double vd __attribute__((vector_size(kWidth * 4)));
+typedef int64_t vl __attribute__((vector_size(kWidth * 4)));
+constexpr int kDoubles = kWidth / 2;
+
+int64_t largest(const float* logits, int64_t size) {
+  constexpr int kChains = 4;
+  vf top[kChains];
+  for (vf& t : top) t = splat(-INFINITY);
+  int64_t at = 0;
+  for (; at + kChains * kWidth <= size; at += kChains * kWidth)
+    for (int c = 0; c < kChains; ++c) top[c] = max(top[c], load(logits + at + c * kWidth));
+  float best = max_lanes(max(max(top[0], top[1]), max(top[2], top[3])));
+  for (; at < size; ++at) best = logits[at] > best ? logits[at] : best;
+  const float* found = std::find(logits, logits + size, best);
+  return found == logits + size ? 0 : found - logits;  // only NaN: any id will do
+}
+
+// e^x for x <= 0: Cody-Waite reduction, Taylor to x^13 / 13!. Exactly 1 at 0, 0 below -708.
+vd exponential(vd x) {
+  vd clamped = x > -708.0 ? x : vd{} - 708.0;
+  vd shifted = clamped * 1.4426950408889634 + 6755399441055744.0;
+  vd n = shifted - 6755399441055744.0;
+  vd r = clamped - n * 6.93147180369123816490e-01 - n * 1.90821492927058770002e-10;
+  vd p = r * (1.0 / 6227020800) + 1.0 / 479001600;
+  p = p * r + 1.0 / 39916800;
+  p = p * r + 1.0 / 3628800;
+  p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  p = p * r + 1.0;
+  p = p * r + 1.0;
+  vd scaled = (vd)((vl)p + (((vl)shifted) << 52));
+  return x > -708.0 ? scaled : vd{};
+}
+
+// Order of the unsigned keys is the order of the logits; both zeros are one key.
+uint32_t rank_key(float logit) {
+  if (logit != logit) return 0;
+  const float value = logit + 0.0f;
+  const uint32_t bits = load_as<uint32_t>(&value);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// Keeps the tokens with a larger key, and of those with this key the ids up to the last.
+struct Cut {
+  uint32_t key = 0;
+  int64_t last_id = INT64_MAX;
+  bool keeps(uint32_t other, int64_t id) const {
+    return other > key || (other == key && id <= last_id);
+  }
+};
+
+// Keeps tokens in rank order as long as the mass of those before is below the goal.
+class Selection {
+ public:
+  Selection(const uint32_t* keys, std::vector<int32_t>& ids) : keys_(keys), ids_(ids) {}
+
+  template <class Mass>
+  Cut run(Mass mass, double goal) {
+    for (int shift : {21, 10, 0})
+      if (!narrow(mass, goal, shift)) return Cut{};
+    Cut cut{keys_[ids_.front()], ids_.front()};
+    for (int32_t id : ids_) {
+      if (before_ >= goal) break;
+      cut.last_id = id;
+      before_ += mass(id);
+    }
+    return cut;
+  }
+
+ private:
+  // Reduces the candidates to those that share the next bits with the token at the goal.
+  template <class Mass>
+  bool narrow(Mass mass, double goal, int shift) {
+    std::fill_n(sums_, kBuckets, 0.0);
+    for (int32_t id : ids_) sums_[bucket(id, shift)] += mass(id);
+    for (int b = kBuckets - 1; b >= 0; --b) {
+      if (before_ + sums_[b] < goal) {
+        before_ += sums_[b];
+        continue;
+      }
+      auto other = [&](int32_t id) { return bucket(id, shift) != b; };
+      ids_.erase(std::remove_if(ids_.begin(), ids_.end(), other), ids_.end());
+      return !ids_.empty();
+    }
+    return false;
+  }
+
+  int bucket(int32_t id, int shift) const { return int(keys_[id] >> shift) & (kBuckets - 1); }
+
+  static constexpr int kBuckets = 2048;
+  const uint32_t* keys_;
+  std::vector<int32_t>& ids_;
+  double before_ = 0;
+  double sums_[kBuckets];
+};
+
+class Draw {
+ public:
+  Draw(const float* logits, int64_t size, float temperature)
+      : size_(size), padded_((size + kDoubles - 1) / kDoubles * kDoubles) {
+    Scratch& scratch = thread_scratch();
+    scratch.begin(Scratch::bytes<double>(padded_) + Scratch::bytes<uint32_t>(size_));
+    weights_ = scratch.take<double>(padded_);
+    keys_ = scratch.take<uint32_t>(size_);
+    weigh(logits, logits[largest(logits, size)], temperature);
+  }
+
+  void keep_top_k(int64_t k) {
+    begin();
+    keep(Selection(keys_, ids_).run([](int32_t) { return 1.0; }, double(k)));
+  }
+
+  void keep_top_p(double p) {
+    begin();
+    double total = 0;
+    for (int64_t id = 0; id < size_; ++id) total += weights_[id];
+    // A goal above 0 keeps at least the first token.
+    const double goal = std::max(p * total, DBL_MIN);
+    keep(Selection(keys_, ids_).run([this](int32_t id) { return weights_[id]; }, goal));
+  }
+
+  int32_t walk(double uniform) const {
+    double total = 0;
+    for (int64_t id = 0; id < size_; ++id) total += weights_[id];
+    const double goal = uniform * total;
+    double sum = 0;
+    int64_t last = 0;
+    for (int64_t id = 0; id < size_; ++id) {
+      if (weights_[id] == 0) continue;
+      last = id;
+      if ((sum += weights_[id]) > goal) break;
+    }
+    return int32_t(last);
+  }
+
+ private:
+  void weigh(const float* logits, float top, float temperature) {
+    for (int64_t id = 0; id < size_; ++id) {
+      keys_[id] = rank_key(logits[id]);
+      // The largest may be infinite, and infinity minus itself is not a number.
+      const double below = logits[id] == top ? 0.0 : double(logits[id]) - double(top);
+      weights_[id] = below / double(temperature);
+    }
+    std::fill(weights_ + size_, weights_ + padded_, -INFINITY);
+    for (int64_t id = 0; id < padded_; id += kDoubles) {
+      vd weight = exponential(load_as<vd>(weights_ + id));
+      std::memcpy(weights_ + id, &weight, sizeof(weight));
+    }
+  }
+
+  // Candidates are the tokens that still weigh something.
+  void begin() {
+    ids_.clear();
+    for (int64_t id = 0; id < size_; ++id)
+      if (weights_[id] > 0) ids_.push_back(int32_t(id));
+  }
+
+  void keep(const Cut& cut) {
+    for (int64_t id = 0; id < size_; ++id)
+      if (!cut.keeps(keys_[id], id)) weights_[id] = 0;
+  }
+
+  int64_t size_, padded_;
+  double* weights_;
+  uint32_t* keys_;
+  std::vector<int32_t> ids_;
+};
+
+}  // namespace
+
+extern "C" {
+
+void greedy(const Arg* args, int64_t task) {
+  const float* logits = pointer<const float>(args[0]);
+  const int64_t size = args[2].i;
+  pointer<int32_t>(args[1])[task] = int32_t(largest(logits + task * size, size));
+}
+
+void sample(const Arg* args, int64_t task) {
+  const int64_t size = args[2].i;
+  const float* logits = pointer<const float>(args[0]) + task * size;
+  const float temperature = pointer<const float>(args[3])[task];
+  const int64_t top_k = pointer<const int32_t>(args[4])[task];
+  const float top_p = pointer<const float>(args[5])[task];
+  const double uniform = args[7].i ? pointer<const double>(args[6])[task]
+                                   : double(pointer<const float>(args[6])[task]);
+  int32_t& out = pointer<int32_t>(args[1])[task];
+  if (temperature == 0.0f) {
+    out = int32_t(largest(logits, size));
+    return;
+  }
+  Draw draw(logits, size, temperature);
+  if (top_k > 0 && top_k < size) draw.keep_top_k(top_k);
+  if (top_p < 1.0f) draw.keep_top_p(top_p);
+  out = draw.walk(uniform);
+}
+}

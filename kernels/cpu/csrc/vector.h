@@ -1,0 +1,124 @@
+// Vectors of the width that the compiler's target offers, in GCC's vector extension: one source for
+// AVX-512 (16 floats), AVX2 (8) and anything else (4).
+//
+// bf16 is a storage type only: it is widened when it is loaded and rounded (to nearest, ties to
+// even) when it is stored.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+#elif defined(__AVX2__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+
+typedef float vf __attribute__((vector_size(kWidth * 4)));
+typedef int32_t vi __attribute__((vector_size(kWidth * 4)));
+typedef uint32_t vu __attribute__((vector_size(kWidth * 4)));
+typedef uint16_t vh __attribute__((vector_size(kWidth * 2)));
+
+struct bf16 {
+  uint16_t bits;
+};
+
+template <class V>
+inline V load_as(const void* source) {
+  V value;
+  std::memcpy(&value, source, sizeof(V));
+  return value;
+}
+
+inline vf splat(float x) { return x - vf{}; }
+inline vi splat(int32_t x) { return x - vi{}; }
+
+inline vf select(vi mask, vf yes, vf no) { return mask ? yes : no; }
+// Both keep `a` where `b` is not a number.
+inline vf max(vf a, vf b) { return b > a ? b : a; }
+inline vf min(vf a, vf b) { return b < a ? b : a; }
+
+inline vf widen(vh bits) { return (vf)(__builtin_convertvector(bits, vu) << 16); }
+inline vh narrow(vf x) {
+  vu bits = (vu)x;
+  vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  vu quiet = (bits >> 16) | 0x40u;
+  return __builtin_convertvector(x == x ? rounded : quiet, vh);
+}
+
+inline float to_float(float x) { return x; }
+inline float to_float(bf16 x) {
+  uint32_t bits = uint32_t(x.bits) << 16;
+  return load_as<float>(&bits);
+}
+
+inline vf load(const float* p) { return load_as<vf>(p); }
+inline vf load(const bf16* p) { return widen(load_as<vh>(p)); }
+inline void store(float* p, vf x) { std::memcpy(p, &x, sizeof(x)); }
+inline void store(bf16* p, vf x) {
+  vh bits = narrow(x);
+  std::memcpy(p, &bits, sizeof(bits));
+}
+
+// The first `count` lanes; the others are 0 and are not read.
+template <class T>
+inline vf load(const T* p, int64_t count) {
+  if (count >= kWidth) return load(p);
+  T lanes[kWidth] = {};
+  std::memcpy(lanes, p, size_t(count) * sizeof(T));
+  return load(lanes);
+}
+template <class T>
+inline void store(T* p, vf x, int64_t count) {
+  if (count >= kWidth) return store(p, x);
+  T lanes[kWidth];
+  store(lanes, x);
+  std::memcpy(p, lanes, size_t(count) * sizeof(T));
+}
+
+inline vi lane_ids() {
+  vi ids;
+  for (int i = 0; i < kWidth; ++i) ids[i] = i;
+  return ids;
+}
+
+// Halving tree: the order of the additions depends on the width only.
+inline float sum_lanes(vf x) {
+  float lanes[kWidth];
+  store(lanes, x);
+  for (int half = kWidth / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+inline float max_lanes(vf x) {
+  float lanes[kWidth];
+  store(lanes, x);
+  for (int half = kWidth / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
+  return lanes[0];
+}
+
+// e^x to about 1 unit in the last place; exactly 1 at 0, exactly 0 below -87.3, about 3e38 above 88.4.
+// (Cody-Waite reduction by ln 2, then the Taylor terms up to x^7 / 7!, of which the last is needed.)
+inline vf exponential(vf x) {
+  vf clamped = max(min(x, splat(88.0f)), splat(-87.3f));
+  vf shifted = clamped * 1.44269504f + 12582912.0f;
+  vf n = shifted - 12582912.0f;
+  vf r = clamped - n * 0.693145752f;
+  r = r - n * 1.42860677e-6f;
+  vf p = splat(1.98412698e-4f);
+  p = p * r + 1.38888889e-3f;
+  p = p * r + 8.33333333e-3f;
+  p = p * r + 4.16666667e-2f;
+  p = p * r + 1.66666667e-1f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  vi exponent = ((vi)shifted - 0x4b400000) << 23;
+  vf scaled = (vf)((vi)p + exponent);
+  return select(x < splat(-87.3f), vf{}, scaled);
+}

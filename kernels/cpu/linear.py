@@ -1,0 +1,111 @@
+"""Linear layers over weights packed once. Shape letters as in ``kernels/kernel_set.py``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..contract import check_tensor
+from .native import Call, load_library
+from .operators import Operator, TensorSpec, check_contiguous, check_dense, check_dtype, kernel_name
+
+PANEL = 16
+"""Columns of a panel (``csrc/panel.h``)."""
+_GROUP = 3
+_CHUNK_ROWS = 128
+_RESULTS = {(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16)}
+_RESULTS.add((torch.bfloat16, torch.float32))
+
+
+def pack(weight_OI: Tensor) -> Tensor:
+    """Return the weight as panels of 16 outputs, ``[ceil(O/16), I, 16]`` in the weight's dtype.
+
+    bf16 panels hold pairs of inputs, ``[ceil(O/16), ceil(I/2), 16, 2]``; what pads is zero.
+    """
+    check_dtype("weight", weight_OI)
+    weight_OI = weight_OI.contiguous()
+    num_outputs, num_inputs = weight_OI.shape
+    panels = -(-num_outputs // PANEL)
+    is_pairs = weight_OI.dtype == torch.bfloat16
+    inner = (-(-num_inputs // 2), PANEL, 2) if is_pairs else (num_inputs, PANEL)
+    packed = torch.empty((panels, *inner), dtype=weight_OI.dtype)
+    name = kernel_name("pack", weight_OI.dtype)
+    args = (weight_OI, packed, num_outputs, num_inputs)
+    load_library().call([Call(name, panels, args)])
+    return packed
+
+
+class Linear(nn.Module):
+    """A packed weight; maps ``[R, I]`` to ``[R, O]``.
+
+    A row's result has the same bits whatever the number of rows.
+    """
+
+    packed: Tensor
+    bias_O: Tensor | None
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype) -> None:
+        """Pack the weight; the original is not kept."""
+        super().__init__()
+        if (weight_OI.dtype, out_dtype) not in _RESULTS:
+            raise ValueError(f"a linear of {weight_OI.dtype} cannot give {out_dtype}")
+        if bias_O is not None:
+            check_tensor("bias", bias_O, (weight_OI.shape[0],))
+            bias_O = bias_O.detach().float().contiguous()
+        self.num_outputs = weight_OI.shape[0]
+        self.num_inputs = weight_OI.shape[1]
+        self.out_dtype = out_dtype
+        self.register_buffer("packed", pack(weight_OI.detach()))
+        self.register_buffer("bias_O", bias_O)
+
+    def forward(self, x_RI: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``."""
+        result: Tensor = torch.ops.noria_cpu.linear(
+            x_RI, self.packed, self.bias_O, self.num_inputs, self.num_outputs, self.out_dtype
+        )
+        return result
+
+
+def _specs(
+    x_RI: Tensor,
+    packed: Tensor,
+    bias_O: Tensor | None,
+    num_inputs: int,
+    num_outputs: int,
+    out_dtype: torch.dtype,
+) -> tuple[TensorSpec, ...]:
+    check_tensor("x", x_RI, (x_RI.shape[0], num_inputs), packed.dtype)
+    check_dense("x", x_RI, 1)
+    check_contiguous(packed=packed)
+    if bias_O is not None:
+        check_tensor("bias", bias_O, (num_outputs,), torch.float32)
+        check_contiguous(bias=bias_O)
+    return (TensorSpec((x_RI.shape[0], num_outputs), out_dtype),)
+
+
+def _calls(
+    outs: tuple[Tensor, ...],
+    x_RI: Tensor,
+    packed: Tensor,
+    bias_O: Tensor | None,
+    num_inputs: int,
+    num_outputs: int,
+    out_dtype: torch.dtype,
+) -> list[Call]:
+    num_rows = x_RI.shape[0]
+    groups = -(-packed.shape[0] // _GROUP)
+    chunks = -(-num_rows // _CHUNK_ROWS)
+    sizes = (num_rows, num_inputs, num_outputs, x_RI.stride(0), _CHUNK_ROWS, _GROUP)
+    name = kernel_name("linear", x_RI.dtype, out_dtype)
+    return [Call(name, groups * chunks, (x_RI, packed, bias_O, outs[0], *sizes))]
+
+
+OPERATORS = (
+    Operator(
+        "linear",
+        "(Tensor x, Tensor packed, Tensor? bias, int num_inputs, int num_outputs, "
+        "ScalarType out_dtype) -> Tensor",
+        _specs,
+        _calls,
+    ),
+)

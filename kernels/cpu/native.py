@@ -1,0 +1,97 @@
+"""The built library: addresses of its kernels, and running lists of commands through it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .build import BuildError, build, detect_instruction_set, find_compiler
+
+Argument = int | float | Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One command: a kernel, how many tasks it has, and its arguments in order.
+
+    Tensors are passed by address, None as a null pointer; sizes and strides count elements.
+    """
+
+    kernel: str
+    num_tasks: int
+    args: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandList:
+    """Commands in the layout that the library reads (``csrc/command.h``), and what they point to."""
+
+    commands: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    args: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    tensors: list[Tensor] = field(repr=False)
+
+
+class Library:
+    """Kernels of one built library."""
+
+    def __init__(self, path: str) -> None:
+        """Load the library from a file."""
+        self._library = ctypes.CDLL(path)
+        self._run = self._library.noria_run
+        self._run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        self._run.restype = None
+
+    def encode(self, calls: Sequence[Call]) -> CommandList:
+        """Lay out calls for ``run``; the result keeps their tensors alive."""
+        args = np.array([_encode(arg) for call in calls for arg in call.args], dtype=np.int64)
+        commands = np.zeros((len(calls), 3), dtype=np.int64)
+        offset = 0
+        for row, call in zip(commands, calls, strict=True):
+            row[:] = self._address(call.kernel), call.num_tasks, args.ctypes.data + 8 * offset
+            offset += len(call.args)
+        tensors = [arg for call in calls for arg in call.args if isinstance(arg, Tensor)]
+        return CommandList(commands, args, tensors)
+
+    def run(self, commands: CommandList) -> None:
+        """Run the commands in order, each shared by all threads that torch uses."""
+        table = commands.commands
+        self._run(table.ctypes.data, table.shape[0], torch.get_num_threads())
+
+    def call(self, calls: Sequence[Call]) -> None:
+        """Encode and run once."""
+        self.run(self.encode(calls))
+
+    def _address(self, kernel: str) -> int:
+        return ctypes.cast(getattr(self._library, kernel), ctypes.c_void_p).value or 0
+
+
+def _encode(arg: Argument) -> int:
+    if arg is None:
+        return 0
+    if isinstance(arg, Tensor):
+        return arg.data_ptr()
+    if isinstance(arg, float):
+        return int(struct.unpack("q", struct.pack("d", arg))[0])
+    return arg
+
+
+@functools.cache
+def load_library(compiler: str | None = None) -> Library:
+    """Build (at most once per machine) and load the library for this process.
+
+    ``compiler`` is its path; None looks on PATH.
+
+    Raises:
+        BuildError: there is no C++ compiler, or it failed.
+    """
+    compiler = compiler or find_compiler()
+    if compiler is None:
+        raise BuildError("no C++ compiler (g++ or c++) is on PATH")
+    return Library(str(build(compiler, detect_instruction_set())))

@@ -1,0 +1,231 @@
+"""Lowers a static graph to commands over fixed buffers, and runs them.
+
+The graph is interpreted once, with the real tensors: views are made once and stay, operators of
+this target become commands with raw addresses, anything else becomes a call into torch between
+two lists of commands. What is left for a step is a call per list; a model has one.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from .buffers import BufferPool
+from .graph import StaticGraph
+from .native import Call, Library
+from .operators import NAMESPACE, TensorSpec
+from .registry import OPERATORS
+
+_KEEP_ORDER = frozenset({"view", "reshape", "unflatten", "flatten", "squeeze", "unsqueeze"})
+"""Torch operators that keep a contiguous tensor's elements in order."""
+
+
+class Program:
+    """Steps that run one graph over its static buffers."""
+
+    def __init__(self, steps: list[Callable[[], None]], num_commands: int) -> None:
+        """Keep the steps; whoever calls them again finds the same buffers."""
+        self.steps = steps
+        self.num_commands = num_commands
+
+    def __call__(self) -> None:
+        """Run the graph once."""
+        for step in self.steps:
+            step()
+
+
+def lower(graph: StaticGraph, output: Tensor, *, library: Library, pool: BufferPool) -> Program:
+    """Return the program that leaves the graph's result in ``output``.
+
+    Raises:
+        ValueError: the graph's result does not fit ``output``, or a node cannot be lowered.
+    """
+    pool.start()
+    return _Lowering(graph, output, library=library, pool=pool).run()
+
+
+class _Lowering:
+    """State of one lowering: the value of each node, and who still needs which chunk."""
+
+    def __init__(
+        self, graph: StaticGraph, output: Tensor, *, library: Library, pool: BufferPool
+    ) -> None:
+        self._graph = graph
+        self._output = output
+        self._library = library
+        self._pool = pool
+        self._nodes: list[fx.Node] = list(graph.graph.nodes)
+        self._values: dict[fx.Node, Any] = {}
+        self._owned: dict[fx.Node, list[Tensor]] = {}
+        self._last_use = _last_uses(self._nodes)
+        self._producer = self._find_producer()
+        self._calls: list[Call] = []
+        self._steps: list[Callable[[], None]] = []
+        self._num_commands = 0
+
+    def run(self) -> Program:
+        for index, node in enumerate(self._nodes):
+            self._lower_node(node)
+            for owner in self._last_use.get(index, ()):
+                for chunk in self._owned.pop(owner, ()):
+                    self._pool.give(chunk)
+        self._flush()
+        return Program(self._steps, self._num_commands)
+
+    def _lower_node(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            self._values[node] = self._graph.placeholders.get(node.name)
+        elif node.op == "output":
+            self._finish(node)
+        elif node.op != "call_function":
+            raise ValueError(f"cannot lower node {node.name}: {node.op} {node.target}")
+        elif node.target is operator.getitem:
+            values, index = self._resolve(node.args)
+            self._values[node] = values[index]
+        elif not isinstance(node.target, torch._ops.OpOverload):
+            raise ValueError(f"cannot lower node {node.name}: {node.target}")
+        elif node.target.namespace == NAMESPACE:
+            self._add_commands(node, node.target)
+        else:
+            self._add_torch(node, node.target)
+
+    def _resolve(self, args: Any) -> Any:
+        return fx.node.map_arg(args, lambda node: self._values[node])
+
+    def _add_commands(self, node: fx.Node, target: torch._ops.OpOverload) -> None:
+        kernel = OPERATORS[target._schema.name.split("::")[1]]
+        args = self._resolve(node.args)
+        outs = tuple(
+            self._new(node, index, spec) for index, spec in enumerate(kernel.specs(*args))
+        )
+        self._calls += kernel.calls(outs, *args)
+        self._values[node] = outs[0] if len(outs) == 1 else outs
+
+    def _new(self, node: fx.Node, index: int, spec: TensorSpec) -> Tensor:
+        is_result = self._producer == (node, index) and spec.dtype == self._output.dtype
+        if is_result and _num_elements(spec) == self._output.numel():
+            return self._output.view(spec.shape)
+        tensor, chunk = self._pool.take(spec)
+        self._owned.setdefault(node, []).append(chunk)
+        return tensor
+
+    def _add_torch(self, node: fx.Node, target: torch._ops.OpOverload) -> None:
+        args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
+        if target._schema.is_mutable:
+            self._add_step(lambda: target(*args, **kwargs))
+            self._values[node] = args[0]
+            return
+        if _is_alias(target):
+            with torch.no_grad():
+                value = target(*args, **kwargs)
+            if _shares_memory(value, (args, kwargs)):
+                self._values[node] = value
+                return
+        outs = pytree.tree_map(_empty_like, node.meta["val"])
+        self._values[node] = outs
+        self._add_step(functools.partial(_run_torch, target, args, kwargs, outs))
+
+    def _add_step(self, step: Callable[[], object]) -> None:
+        self._flush()
+        self._steps.append(functools.partial(_without_grad, step))
+
+    def _flush(self) -> None:
+        if self._calls:
+            commands = self._library.encode(self._calls)
+            self._steps.append(functools.partial(self._library.run, commands))
+            self._num_commands += len(self._calls)
+            self._calls = []
+
+    def _finish(self, node: fx.Node) -> None:
+        results = pytree.tree_leaves(self._resolve(node.args))
+        if len(results) != 1 or not isinstance(results[0], Tensor):
+            raise ValueError(f"the graph returns {len(results)} values, expected one tensor")
+        result, output = results[0], self._output
+        if result.shape != output.shape or result.dtype != output.dtype:
+            raise ValueError(
+                f"the graph returns {result.dtype} {tuple(result.shape)}, "
+                f"its output buffer is {output.dtype} {tuple(output.shape)}"
+            )
+        if result.data_ptr() != output.data_ptr() or not result.is_contiguous():
+            self._add_step(functools.partial(output.copy_, result))
+
+    def _find_producer(self) -> tuple[fx.Node, int] | None:
+        """Return the operator result that can be computed right in the output buffer, if any."""
+        inputs = {_storage(value) for value in self._graph.placeholders.values()}
+        if not self._output.is_contiguous() or _storage(self._output) in inputs:
+            return None
+        results = self._nodes[-1].all_input_nodes
+        node, index = results[0] if len(results) == 1 else None, 0
+        while isinstance(node, fx.Node) and node.op == "call_function":
+            if isinstance(node.target, torch._ops.OpOverload):
+                if node.target.namespace == NAMESPACE:
+                    return node, index
+                if node.target._schema.name.split("::")[1] not in _KEEP_ORDER:
+                    return None
+            elif node.target is operator.getitem:
+                index = int(node.args[1])  # type: ignore[arg-type]
+            node = node.args[0]  # type: ignore[assignment]
+        return None
+
+
+def _last_uses(nodes: list[fx.Node]) -> dict[int, list[fx.Node]]:
+    """Return, by position in the graph, the nodes whose memory nobody reads from there on.
+
+    A view or a getitem may share the memory of its inputs: its uses count as theirs.
+    """
+    owners: dict[fx.Node, set[fx.Node]] = {}
+    last: dict[fx.Node, int] = {}
+    for index, node in enumerate(nodes):
+        read = {owner for used in node.all_input_nodes for owner in owners[used]}
+        owners[node] = {node} | (read if _may_alias(node) else set())
+        last.update(dict.fromkeys(read | {node}, index))
+    positions: dict[int, list[fx.Node]] = {}
+    for node, index in last.items():
+        positions.setdefault(index, []).append(node)
+    return positions
+
+
+def _may_alias(node: fx.Node) -> bool:
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target.namespace != NAMESPACE and _is_alias(node.target)
+    return True
+
+
+def _is_alias(target: torch._ops.OpOverload) -> bool:
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _shares_memory(value: object, args: object) -> bool:
+    known = {_storage(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)}
+    return all(_storage(leaf) in known for leaf in pytree.tree_leaves(value))
+
+
+def _num_elements(spec: TensorSpec) -> int:
+    return functools.reduce(operator.mul, spec.shape, 1)
+
+
+def _empty_like(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"cannot lower a result that is not a tensor: {value}")
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+
+
+def _run_torch(target: Callable[..., Any], args: Any, kwargs: Any, outs: Any) -> None:
+    results = target(*args, **kwargs)
+    for out, result in zip(pytree.tree_leaves(outs), pytree.tree_leaves(results), strict=True):
+        out.copy_(result)
+
+
+def _without_grad(step: Callable[[], object]) -> None:
+    with torch.no_grad():
+        step()

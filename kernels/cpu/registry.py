@@ -1,0 +1,34 @@
+"""Registers this target's operators with torch as ``noria_cpu::<name>``.
+
+Torch keeps one table of operators per process, so this happens once, when the module is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+
+from . import attention, elementwise, linear, sampler
+from .operators import NAMESPACE, Operator
+
+
+def _register(operators: Mapping[str, Operator]) -> torch.library.Library:
+    library = torch.library.Library(NAMESPACE, "DEF")
+    for name, operator in operators.items():
+        library.define(name + operator.schema)
+        library.impl(name, operator.eager, "CPU")
+        torch.library.register_fake(f"{NAMESPACE}::{name}", operator.fake, lib=library)
+    return library
+
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(
+    {
+        operator.name: operator
+        for module in (attention, elementwise, linear, sampler)
+        for operator in module.OPERATORS
+    }
+)
+_LIBRARY = _register(OPERATORS)
+ops = torch.ops.noria_cpu

@@ -1,0 +1,178 @@
+"""The KernelSet `cpu`: own C++ kernels, graphs lowered to lists of commands."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..contract import check_tensor
+from .buffers import BufferPool
+from .build import BuildError
+from .graph import capture
+from .linear import Linear
+from .native import load_library
+from .program import lower
+from .registry import ops
+
+
+class CpuKernels:
+    """Operators in C++ for fp32 and bf16.
+
+    A row's result does not depend, to the bit, on the number of rows, on its place among them, on
+    the table width or on the phase. An index that lies outside its table is memory-safe: a token
+    id, row or position reads entry 0, a slot writes nothing, a block is not read.
+
+    Without a C++ compiler an instance is of the subclass ``TorchKernels``, with a warning.
+    """
+
+    name = "cpu"
+    prefill_tile = 1
+    fold_blocks = 1
+
+    def __new__(cls, compiler: str | None = None) -> CpuKernels:
+        """Choose the class that can run here; ``compiler`` is a path, None looks on PATH."""
+        if cls is not CpuKernels:
+            return object.__new__(cls)
+        try:
+            load_library(compiler)
+        except BuildError as error:
+            from .fallback import TorchKernels
+
+            warnings.warn(
+                f"the cpu kernels run on plain torch, several times slower: {error}; "
+                "install g++ with OpenMP (Debian, Ubuntu: apt install g++)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return object.__new__(TorchKernels)
+        return object.__new__(cls)
+
+    def __init__(self, compiler: str | None = None) -> None:
+        """Load the library, which is built at most once per machine."""
+        self._library = load_library(compiler)
+        self._pool = BufferPool()
+
+    def make_linear(
+        self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
+    ) -> nn.Module:
+        """Pack the weight; the original is not kept."""
+        return Linear(weight_OI, bias_O, out_dtype)
+
+    def embed(self, ids_R: Tensor, table_VE: Tensor) -> Tensor:
+        """Return the rows ``[R, E]`` of the table."""
+        result: Tensor = ops.take_rows(table_VE, ids_R)
+        return result
+
+    def rms_norm(self, x_RE: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+        """Return ``x / sqrt(mean(x^2) + eps) * weight``, rounded once."""
+        result: Tensor = ops.rms_norm(x_RE, weight_E, eps)
+        return result
+
+    def add_rms_norm(
+        self, x_RE: Tensor, residual_RE: Tensor, weight_E: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of ``x + residual`` and that sum; the norm sees the rounded sum."""
+        normed, total = ops.add_rms_norm(x_RE, residual_RE, weight_E, eps)
+        return normed, total
+
+    def rope(
+        self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CD: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate the first half of each head against the second, by the row's position."""
+        q, k = ops.rope(q_RHD, k_RKD, positions_R, cos_sin_CD)
+        return q, k
+
+    def silu_mul(self, gate_up_R2F: Tensor) -> Tensor:
+        """Return ``silu(gate) * up``: ``[R, F]``, rounded once."""
+        result: Tensor = ops.silu_mul(gate_up_R2F)
+        return result
+
+    def take_rows(self, x_RE: Tensor, rows_P: Tensor) -> Tensor:
+        """Return the named rows ``[P, E]``."""
+        result: Tensor = ops.take_rows(x_RE, rows_P)
+        return result
+
+    def attend_prefill(
+        self,
+        q_THD: Tensor,
+        k_TKD: Tensor,
+        v_TKD: Tensor,
+        k_cache_NBKD: Tensor,
+        v_cache_NBKD: Tensor,
+        *,
+        slot_mapping_T: Tensor,
+        block_table_PW: Tensor,
+        query_start_loc: Tensor,
+        tile_request: Tensor,
+        context_lens_P: Tensor,
+        query_lens_P: Tensor,
+        scale: float,
+    ) -> Tensor:
+        """Write the new keys and values, then attend causally: ``[T, H*D]``.
+
+        Raises:
+            ValueError: an input has the wrong shape, dtype or layout.
+        """
+        check_tensor("tile_request", tile_request, (q_THD.shape[0],), torch.int32)
+        lens = (query_start_loc, context_lens_P, query_lens_P)
+        cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_T, block_table_PW)
+        result: Tensor = ops.attend_prefill(q_THD, k_TKD, v_TKD, *cached, *lens, scale)
+        return result
+
+    def attend_decode(
+        self,
+        q_RHD: Tensor,
+        k_RKD: Tensor,
+        v_RKD: Tensor,
+        k_cache_NBKD: Tensor,
+        v_cache_NBKD: Tensor,
+        *,
+        slot_mapping_R: Tensor,
+        block_table_SW: Tensor,
+        context_lens_S: Tensor,
+        query_lens_S: Tensor,
+        scale: float,
+    ) -> Tensor:
+        """Write, then attend, with R = S*Q rows in request order: ``[R, H*D]``.
+
+        Raises:
+            ValueError: an input has the wrong shape, dtype or layout.
+        """
+        lens = (context_lens_S, query_lens_S)
+        cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_R, block_table_SW)
+        result: Tensor = ops.attend_decode(q_RHD, k_RKD, v_RKD, *cached, *lens, scale)
+        return result
+
+    def greedy(self, logits_RV: Tensor) -> Tensor:
+        """Return the lowest id of the largest logit per row, int32 ``[R]``; NaN is never it."""
+        result: Tensor = ops.greedy(logits_RV)
+        return result
+
+    def sample(
+        self,
+        logits_RV: Tensor,
+        temperature_R: Tensor,
+        top_k_R: Tensor,
+        top_p_R: Tensor,
+        uniform_R: Tensor,
+    ) -> Tensor:
+        """Draw one id per row, int32 ``[R]``; a row with NaN gives some valid id."""
+        result: Tensor = ops.sample(logits_RV, temperature_R, top_k_R, top_p_R, uniform_R)
+        return result
+
+    def compile(
+        self, graph: nn.Module, inputs: Sequence[object], output: Tensor
+    ) -> Callable[[], None]:
+        """Lower one static graph to commands over these very buffers.
+
+        The result writes straight into ``output``. What it computes in between is in memory that
+        all graphs of this kernel set share: two of them must never run at the same time.
+
+        Raises:
+            ValueError: the graph is not static, or its result does not fit ``output``.
+        """
+        static = capture(graph, inputs)
+        return lower(static, output, library=self._library, pool=self._pool)
