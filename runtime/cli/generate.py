@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import load_config
-from ..errors import RequestError
 from .compile import invariance_text
 from .failures import EXIT_STATUSES, SOME_FAILED
 from .progress import show_progress
-from .prompt_file import Chat, PromptLine, read_prompts
+from .prompt_file import PromptLine, read_prompts
 from .result_file import Result, ResultWriter, open_results
 from .summary import Tally, summary_text
 
@@ -95,32 +94,13 @@ def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
 
 def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[Result]:
     """Yield results as they finish, those of lines that cannot run first."""
-    ready: list[PromptLine] = []
-    prompts: list[str | tuple[int, ...]] = []
+    ready = [(line, line.request) for line in lines if line.request is not None]
     for line in lines:
-        try:
-            prompts.append(_llm_prompt(llm, line))
-            ready.append(line)
-        except RequestError as error:
-            yield _failure(line, str(error))
-    for index, output in llm.iterate(prompts, [line.params for line in ready]):
-        yield _result(ready[index], output)
-
-
-def _llm_prompt(llm: LLM, line: PromptLine) -> str | tuple[int, ...]:
-    """Return what the engine is asked.
-
-    Raises:
-        RequestError: the line cannot run, or the model's chat template refuses it.
-    """
-    if line.request is None:
-        raise RequestError(line.error)
-    if not isinstance(line.request, Chat):
-        return line.request
-    tokenizer = llm.loaded.source.tokenizer
-    if tokenizer is None:
-        raise RequestError("the model has no tokenizer and no chat template; give token ids")
-    return tokenizer.render_chat(line.request.messages)
+        if line.error is not None:
+            yield _failure(line, line.error)
+    prompts = [prompt for _, prompt in ready]
+    for index, output in llm.iterate(prompts, [line.params for line, _ in ready]):
+        yield _result(ready[index][0], output)
 
 
 def _result(line: PromptLine, output: RequestOutput) -> Result:

@@ -21,15 +21,8 @@ JSON_LINES = (".jsonl", ".ndjson")
 PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages")
 SAMPLING_KEYS = tuple(field.name for field in fields(SamplingParams))
 
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """A conversation: messages with a role and a content."""
-
-    messages: Sequence[Mapping[str, object]]
-
-
-Prompt = str | tuple[int, ...] | Chat
+Prompt = str | Sequence[int] | Sequence[Mapping[str, object]]
+"""A text, token ids, or a conversation of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +66,9 @@ def read_prompts(path: Path, params: SamplingParams, *, chat: bool) -> list[Prom
         except UnicodeDecodeError as error:
             line = replace(line, error=f"byte {error.start} is not UTF-8")
         except RequestError as error:
-            line = replace(line, request=None, error=str(error))
+            line = replace(line, error=str(error))
         if chat and isinstance(line.request, str):
-            line = replace(line, request=Chat([{"role": "user", "content": line.request}]))
+            line = replace(line, request=[{"role": "user", "content": line.request}])
         lines.append(line)
     if not lines:
         raise UserMistake(f"{path}: holds no prompt")
@@ -99,18 +92,17 @@ def _parse_json(line: PromptLine, text: str) -> PromptLine:
     """Fill in a line from its JSON object.
 
     Raises:
-        RequestError: it is no object, a key is unknown, or a value does not fit.
+        RequestError: it is no JSON object.
     """
     record = _json_object(text)
-    _check_keys(record)
     prompt = record.get("prompt")
-    settings = {key: value for key, value in record.items() if key in SAMPLING_KEYS}
-    return replace(
-        line,
-        prompt=prompt if isinstance(prompt, str) else None,
-        request=_request(record),
-        params=_with_settings(line.params, settings),
-    )
+    line = replace(line, prompt=prompt if isinstance(prompt, str) else None)
+    try:
+        _check_keys(record)
+        params = _with_settings(line.params, record)
+        return replace(line, request=_request(record), params=params)
+    except RequestError as error:
+        return replace(line, error=str(error))
 
 
 def _json_object(text: str) -> dict[str, object]:
@@ -153,17 +145,25 @@ def _check_keys(record: Mapping[str, object]) -> None:
 def _request(record: Mapping[str, object]) -> Prompt:
     (key,) = (key for key in PROMPT_KEYS if key in record)
     value = record[key]
-    if key == "prompt" and isinstance(value, str):
-        return value
-    if key == "prompt_token_ids" and isinstance(value, list):
-        return tuple(value)
-    if key == "messages" and isinstance(value, list):
-        return Chat(value)
-    fits = {"prompt": "a string", "prompt_token_ids": "a list of integers"}
-    raise RequestError(f"{key} is {_kind(value)}; must be {fits.get(key, 'a list of messages')}")
+    if key == "prompt":
+        return _text(value)
+    kind, fits = (int, "an integer") if key == "prompt_token_ids" else (dict, "an object")
+    if not isinstance(value, list) or not value:
+        raise RequestError(f"{key} is {_kind(value)}; must be a list, each {fits}")
+    for index, item in enumerate(value):
+        if type(item) is not kind:
+            raise RequestError(f"{key}[{index}] is {_kind(item)}; must be {fits}")
+    return value
 
 
-def _with_settings(params: SamplingParams, settings: Mapping[str, object]) -> SamplingParams:
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"prompt is {_kind(value)}; must be a string")
+    return value
+
+
+def _with_settings(params: SamplingParams, record: Mapping[str, object]) -> SamplingParams:
+    settings = {key: value for key, value in record.items() if key in SAMPLING_KEYS}
     token_ids = settings.get("stop_token_ids", [])
     if not isinstance(token_ids, list):
         raise RequestError(f"stop_token_ids is {_kind(token_ids)}; must be a list of integers")
@@ -172,7 +172,7 @@ def _with_settings(params: SamplingParams, settings: Mapping[str, object]) -> Sa
 
 def _kind(value: object) -> str:
     """Name the type of a JSON value."""
-    if value is None:
-        return "null"
+    if value is None or value == []:
+        return "null" if value is None else "an empty list"
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
     return names.get(type(value), "a number")

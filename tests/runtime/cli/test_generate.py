@@ -1,0 +1,320 @@
+"""``generate`` and ``compile`` over a tiny model, and what is kept when a run ends early."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from noria.runtime import LLM
+
+Run = Callable[..., Result]
+StartNoria = Callable[..., "subprocess.Popen[str]"]
+FIELDS = ["index", "prompt", "text", "token_ids", "finish_reason", "error"]
+
+
+def write_lines(path: Path, *records: object) -> Path:
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def by_index(path: Path) -> list[dict[str, Any]]:
+    return sorted(read_records(path), key=lambda record: record["index"])
+
+
+def test_texts_give_the_tokens_of_the_offline_interface(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    texts = ["one", "two is longer", "three", "four", "five", "six"]
+    prompts = write_lines(tmp_path / "prompts.txt", *texts)
+
+    result = run("generate", config, "--prompts", prompts, "-o", tmp_path / "out.jsonl")
+
+    expected = LLM(config).generate(texts)
+    records = by_index(tmp_path / "out.jsonl")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert [list(record) for record in records] == [FIELDS] * 6
+    assert [record["prompt"] for record in records] == texts
+    assert [tuple(record["token_ids"]) for record in records] == [o.token_ids for o in expected]
+    assert [record["text"] for record in records] == [output.text for output in expected]
+    assert {record["finish_reason"] for record in records} == {"length"}
+    assert {record["error"] for record in records} == {None}
+
+
+def test_records_come_in_the_order_in_which_they_finish(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(
+        tmp_path / "prompts.jsonl",
+        {"prompt": "slow", "max_tokens": 9, "ignore_eos": True},
+        {"prompt": "fast", "max_tokens": 1},
+        {"prompt": "between", "max_tokens": 4, "ignore_eos": True},
+    )
+
+    run("generate", config, "--prompts", prompts, "-o", tmp_path / "out.jsonl")
+
+    records = read_records(tmp_path / "out.jsonl")
+    assert [record["index"] for record in records] == [1, 2, 0]
+    assert [len(record["token_ids"]) for record in records] == [1, 4, 9]
+
+
+def test_without_an_output_file_texts_are_printed_in_the_order_of_the_prompts(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(
+        tmp_path / "prompts.jsonl",
+        {"prompt": "slow", "max_tokens": 9, "ignore_eos": True},
+        {"prompt": "bad", "top_k": "many"},
+        {"prompt_token_ids": [1, 2], "max_tokens": 1},
+    )
+
+    result = run("generate", config, "--prompts", prompts)
+
+    titles = [line for line in result.stdout.splitlines() if line.startswith("[")]
+    assert titles == ["[0] slow", "[1] bad", "[2]"]
+    assert "failed: line 2: top_k is 'many'" in result.stdout
+    assert result.exit_code == 1
+
+
+def test_options_replace_the_configuration_and_lines_replace_options(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(
+        tmp_path / "prompts.jsonl",
+        {"prompt": "a", "ignore_eos": True},
+        {"prompt": "a", "ignore_eos": True, "max_tokens": 6},
+    )
+
+    run("generate", config, "--prompts", prompts, "-o", tmp_path / "out.jsonl", "--max-tokens", "2")
+
+    assert [len(record["token_ids"]) for record in by_index(tmp_path / "out.jsonl")] == [2, 6]
+
+
+def test_a_seed_makes_sampled_tokens_repeat(run: Run, config: Path, tmp_path: Path) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "a", "b", "c")
+    options = ["--temperature", "1.5", "--top-p", "0.9", "--top-k", "50"]
+    first, again, other = (tmp_path / name for name in ("first", "again", "other"))
+
+    for output, seed in ((first, 1), (again, 1), (other, 2)):
+        run("generate", config, "--prompts", prompts, "-o", output, *options, "--seed", seed)
+
+    assert by_index(first) == by_index(again)
+    assert by_index(first) != by_index(other)
+
+
+def test_a01_a03_bad_lines_fail_alone_with_their_numbers(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    good = {"prompt": "good"}
+    prompts = write_lines(
+        tmp_path / "prompts.jsonl",
+        good,
+        [1, 2, 3],
+        "",
+        {"promt": "x"},
+        "{",
+        {"prompt": "x" * 80},
+        good,
+    )
+    alone = write_lines(tmp_path / "alone.jsonl", good)
+
+    result = run("generate", config, "--prompts", prompts, "-o", tmp_path / "out.jsonl")
+    run("generate", config, "--prompts", alone, "-o", tmp_path / "alone-out.jsonl")
+
+    records = by_index(tmp_path / "out.jsonl")
+    expected = read_records(tmp_path / "alone-out.jsonl")[0]["token_ids"]
+    assert result.exit_code == 1
+    assert [record["index"] for record in records] == [0, 1, 2, 3, 4, 5]
+    assert [record["token_ids"] for record in records] == [expected, [], [], [], [], expected]
+    assert [record["finish_reason"] == "error" for record in records] == [
+        record["error"] is not None for record in records
+    ]
+    assert [record["error"].split(":")[0] for record in records[1:5]] == [
+        "line 2",
+        "line 4",
+        "line 5",
+        "line 6",
+    ]
+    assert "6 prompts: 2 finished, 4 failed" in result.stderr
+
+
+def test_a11_a_run_in_which_every_request_fails_has_status_1(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "x" * 70, "y" * 80)
+
+    result = run("generate", config, "--prompts", prompts, "-o", tmp_path / "out.jsonl")
+
+    assert result.exit_code == 1
+    assert {record["text"] for record in read_records(tmp_path / "out.jsonl")} == {None}
+    assert "2 prompts: 0 finished, 2 failed" in result.stderr
+
+
+def test_h03_a_chat_without_a_template_fails_alone(run: Run, config: Path, tmp_path: Path) -> None:
+    prompts = write_lines(
+        tmp_path / "prompts.jsonl",
+        {"messages": [{"role": "user", "content": "hello"}]},
+        {"prompt_token_ids": [1, 2, 3]},
+    )
+
+    result = run("generate", config, "--chat", "--prompts", prompts, "-o", tmp_path / "out.jsonl")
+
+    refused, answered = by_index(tmp_path / "out.jsonl")
+    assert result.exit_code == 1
+    assert "chat template" in refused["error"]
+    assert answered["error"] is None
+    assert len(answered["token_ids"]) == 4
+
+
+def test_chat_makes_a_text_the_message_of_a_conversation(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "hello")
+
+    result = run("generate", config, "--chat", "--prompts", prompts, "-o", tmp_path / "out.jsonl")
+
+    (record,) = read_records(tmp_path / "out.jsonl")
+    assert result.exit_code == 1
+    assert record["prompt"] == "hello"
+    assert "chat template" in record["error"]
+
+
+def test_results_replace_older_ones_only_once_the_model_runs(
+    run: Run, make_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "hello")
+    output = write_lines(tmp_path / "out.jsonl", {"old": True})
+
+    failed = run("generate", make_config(model="no-such-model"), "--prompts", prompts, "-o", output)
+    kept = read_records(output)
+    run("generate", make_config(), "--prompts", prompts, "-o", output)
+
+    assert (failed.exit_code, kept) == (2, [{"old": True}])
+    assert [list(record) for record in read_records(output)] == [FIELDS]
+
+
+def test_a_dash_writes_records_to_stdout(run: Run, config: Path, tmp_path: Path) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "hello", "world")
+
+    result = run("generate", config, "--prompts", prompts, "-o", "-")
+
+    assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [0, 1]
+
+
+def test_the_summary_counts_tokens_and_padding(run: Run, config: Path, tmp_path: Path) -> None:
+    line = {"prompt_token_ids": [1, 2, 3], "max_tokens": 3, "ignore_eos": True}
+    prompts = write_lines(tmp_path / "prompts.jsonl", line, line, line)
+
+    lines = run("generate", config, "--prompts", prompts).stderr.splitlines()
+
+    # One prefill step of 9 tokens, then two decode steps of 3 requests, in rows of 32 and 4.
+    start = lines.index(next(line for line in lines if line.startswith("3 prompts")))
+    rows = [line.split() for line in lines[start:]]
+    assert [row[:3] for row in rows[1:3]] == [
+        ["prefill:", "9", "tokens,"],
+        ["decode:", "6", "tokens,"],
+    ]
+    assert rows[5:] == [
+        ["decode_s4_c64", "2", "6", "8", "25.0%"],
+        ["prefill_t32_c64", "1", "9", "32", "71.9%"],
+        ["in", "all", "3", "15", "40", "62.5%"],
+    ]
+
+
+def test_compile_reports_seconds_pool_memory_and_invariance(run: Run, config: Path) -> None:
+    result = run("compile", config)
+
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:7]] == [
+        "load",
+        "prefill_t64_c64",
+        "decode_s4_c64",
+        "prefill_t32_c64",
+        "decode_s2_c64",
+        "warm-up",
+    ]
+    # 4 requests of 64 tokens in blocks of 16, and the null block.
+    assert "num_blocks 17 (4 requests of 64 tokens): 256 tokens in blocks of 16" in result.stdout
+    # Per token and layer: key and value of one head of 8 numbers, 4 bytes each.
+    assert f"KV cache {17 * 16 * 2 * 8 * 4 / 1024:.1f} KiB" in result.stdout
+    assert "batch invariance: " in result.stdout
+    assert "Nothing was written to disk" in lines[-1]
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_run_that_is_stopped_keeps_its_finished_records(
+    start_noria: StartNoria, config: Path, tmp_path: Path, sent: signal.Signals, status: int
+) -> None:
+    num_prompts, output = 2000, tmp_path / "out.jsonl"
+    prompts = write_lines(tmp_path / "prompts.txt", *["again and again"] * num_prompts)
+
+    process = start_noria("generate", config, "--prompts", prompts, "-o", output)
+    wait_for_lines(output, 5, process)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=120)
+
+    records = read_records(output)
+    assert process.returncode == status
+    assert 5 <= len(records) < num_prompts
+    assert all(len(record["token_ids"]) > 0 for record in records)
+    assert "Traceback" not in errors
+    if sent == signal.SIGINT:
+        unfinished = num_prompts - len(records)
+        assert f"{num_prompts} prompts: {len(records)} finished, 0 failed, {unfinished}" in errors
+        assert errors.endswith("Interrupted\n")
+
+
+def wait_for_lines(path: Path, num_lines: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists() or path.read_bytes().count(b"\n") < num_lines:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_terminal_gets_bars_with_times_and_stdout_only_the_texts(
+    start_noria: StartNoria, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "hello")
+    terminal, stderr = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+
+    process = start_noria("generate", config, "--prompts", prompts, stderr=stderr, env=environment)
+    os.close(stderr)
+    shown = read_terminal(terminal)
+    output, _ = process.communicate(timeout=120)
+
+    assert process.returncode == 0
+    assert output.startswith("[0] hello\n")
+    assert "[0] hello" not in shown
+    assert "compile" in shown
+    assert "elapsed," in shown
+
+
+def read_terminal(terminal: int) -> str:
+    chunks = []
+    try:
+        while chunk := os.read(terminal, 4096):
+            chunks.append(chunk)
+    except OSError:  # how the other end of a closed terminal reads
+        pass
+    finally:
+        os.close(terminal)
+    return b"".join(chunks).decode()

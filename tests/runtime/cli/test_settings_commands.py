@@ -1,0 +1,135 @@
+"""``check``, ``plan``, ``version`` and help: what needs no model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from noria.runtime.cli import main
+from noria.runtime.config import load_config
+
+Run = Callable[..., Result]
+SHIPPED = sorted(
+    resource.name for resource in files("noria.configs").iterdir() if resource.name[-5:] == ".yaml"
+)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_configuration_passes_check_and_plan(run: Run, name: str) -> None:
+    with as_file(files("noria.configs") / name) as path:
+        checked, planned = run("check", path), run("plan", path)
+
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert checked.stdout.startswith("OK ")
+    assert checked.stdout.count("\n") == 1
+    assert (planned.exit_code, planned.stderr) == (0, "")
+
+
+def test_check_prints_the_resolved_essentials(run: Run, config: Path) -> None:
+    result = run("check", config)
+
+    assert result.stdout == (
+        f"OK {config}: inline model on reference in float32, max_model_len 64, max_num_seqs 4, "
+        "prefill graphs: 2 (to 64 tokens), decode graphs: 2 (to 4 requests)\n"
+    )
+
+
+def test_check_prints_every_resolved_setting_as_json(run: Run, config: Path) -> None:
+    found = json.loads(run("check", config, "--json").stdout)
+
+    assert found["ok"] is True
+    assert found["config"] == load_config(config).to_mapping()
+    assert found["config"]["max_num_prefill_seqs"] == 4
+    assert sorted(found["graphs"]) == [
+        "decode_s2_c64",
+        "decode_s4_c64",
+        "prefill_t32_c64",
+        "prefill_t64_c64",
+    ]
+
+
+def test_plan_prints_a_row_per_graph_and_totals(run: Run, config: Path) -> None:
+    lines = run("plan", config).stdout.splitlines()
+
+    # 33 to 64 tokens run in the larger prefill graph, 3 or 4 requests in the larger decode graph.
+    assert [line.split() for line in lines[1:5]] == [
+        ["prefill_t64_c64", "64", "64", "4", "33", "48.4%", "24.2%", "100.0%"],
+        ["decode_s4_c64", "4", "64", "4", "3", "25.0%", "12.5%", "100.0%"],
+        ["prefill_t32_c64", "32", "64", "4", "1", "96.9%", "48.4%", "50.0%"],
+        ["decode_s2_c64", "2", "64", "4", "1", "50.0%", "25.0%", "50.0%"],
+    ]
+    assert lines[-1] == "4 graphs: 2 prefill, 2 decode; no step is padded by more than 96.9%"
+
+
+def test_plan_as_json_has_the_same_numbers(run: Run, config: Path) -> None:
+    found = json.loads(run("plan", config, "--json").stdout)
+
+    assert (found["num_graphs"], found["num_prefill_graphs"], found["num_decode_graphs"]) == (
+        4,
+        2,
+        2,
+    )
+    assert found["worst_padding"] == 31 / 32
+    assert found["graphs"][1] == {
+        "label": "decode_s4_c64",
+        "phase": "decode",
+        "num_rows": 4,
+        "context_len": 64,
+        "table_width": 4,
+        "smallest_need": 3,
+        "worst_padding": 0.25,
+        "expected_padding": 0.125,
+        "relative_work": 1.0,
+    }
+
+
+def test_plan_of_a_neuron_configuration_has_whole_folds(run: Run) -> None:
+    with as_file(files("noria.configs") / "llama3-8b-trn2.yaml") as path:
+        graphs = json.loads(run("plan", path, "--json").stdout)["graphs"]
+
+    assert all(graph["table_width"] % 128 == 0 for graph in graphs)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["generate", "--help"], ["check", "FILE"], ["plan", "FILE"]]
+)
+def test_no_torch_is_imported(config: Path, arguments: list[str]) -> None:
+    given = [str(config) if argument == "FILE" else argument for argument in arguments]
+    code = (
+        "import sys; from noria.runtime.cli import main; "
+        f"main({given!r}, standalone_mode=False); "
+        "print({'torch', 'tokenizers', 'numpy'} & set(sys.modules), file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+
+    assert (done.returncode, done.stderr) == (0, "set()\n")
+
+
+@pytest.mark.parametrize("name", ["", *sorted(main.commands)])
+def test_every_command_explains_itself(run: Run, name: str) -> None:
+    result = run(*name.split(), "--help")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+
+
+@pytest.mark.parametrize("name", ["", "generate"])
+def test_help_documents_the_exit_statuses(run: Run, name: str) -> None:
+    lines = run(*name.split(), "--help").stdout.splitlines()
+
+    start = lines.index("  Exit status:")
+    assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["0", "1", "2", "130"]
+
+
+def test_version_names_noria_python_and_torch(run: Run) -> None:
+    names = [line.split()[0] for line in run("version").stdout.splitlines()]
+
+    assert names == ["noria", "python", "torch"]
