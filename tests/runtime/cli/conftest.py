@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner, Result
 
@@ -30,6 +31,7 @@ TINY: Mapping[str, object] = {
         "eos_token_id": 299,
     },
     "backend": "reference",
+    "num_threads": 1,
     "max_model_len": 64,
     "max_num_seqs": 4,
     "max_num_batched_tokens": 64,
@@ -38,6 +40,14 @@ TINY: Mapping[str, object] = {
     "num_seqs_buckets": [2, 4],
     "sampling": {"temperature": 0, "max_tokens": 4},
 }
+
+
+@pytest.fixture(autouse=True)
+def keep_num_threads() -> Iterator[None]:
+    """Undo the configuration's ``num_threads``, which holds for the whole process."""
+    num_threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture
