@@ -40,9 +40,10 @@ def test_every_folder_with_modules_is_a_listed_package() -> None:
 def test_every_data_file_is_shipped() -> None:
     patterns = setuptools_table()["package-data"]["*"]
 
-    shipped = {path for pattern in patterns for path in package_files(pattern)}
+    folders = {path.parent for path in MODULES}
+    shipped = {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}
 
-    assert package_files("*") - shipped - set(MODULES) == set()
+    assert package_files() - shipped - set(MODULES) == set()
 
 
 def test_no_folder_can_be_taken_for_a_package_of_others() -> None:
@@ -154,9 +155,9 @@ def module_of(path: Path) -> str:
     return ".".join((*package_of(path), *own))
 
 
-def package_files(pattern: str) -> set[Path]:
-    """Return files below the package's folders, less what Python and compilers leave there."""
-    found = (path for folder in MAY_IMPORT for path in (ROOT / folder).rglob(pattern))
+def package_files() -> set[Path]:
+    """Return the files of the package's folders, less what Python and compilers leave there."""
+    found = (path for folder in MAY_IMPORT for path in (ROOT / folder).rglob("*"))
     return {p for p in found if p.is_file() and p.suffix not in (".pyc", ".so", ".o")}
 
 
