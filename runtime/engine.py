@@ -16,6 +16,7 @@ from .errors import RequestError
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .request import FinishReason, Request
+from .sampler import needed_feature
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
 
@@ -27,6 +28,7 @@ class EngineLimits:
     vocab_size: int
     max_model_len: int
     max_prompt_tokens: int
+    sampler_features: frozenset[str]
 
 
 class Engine:
@@ -71,6 +73,7 @@ class Engine:
         prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
         request = self._new_request(prompt, params)
         self._check_size(request)
+        self._check_sampler(params)
         self._scheduler.add(request)
         self._unfinished[request.request_id] = request
         return request
@@ -120,6 +123,14 @@ class Engine:
             end_token_ids=end_token_ids,
             max_total_tokens=min(len(prompt) + max_tokens, max_model_len),
         )
+
+    def _check_sampler(self, params: SamplingParams) -> None:
+        feature = needed_feature([params])
+        if feature not in self.limits.sampler_features:
+            raise RequestError(
+                f"temperature {params.temperature} needs the sampler {feature}, which "
+                f"sampler_features does not list"
+            )
 
     def _check_size(self, request: Request) -> None:
         limits, num_prompt = self.limits, len(request.prompt_token_ids)

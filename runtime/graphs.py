@@ -5,7 +5,7 @@ Nothing compiles later: a bucket without a graph is an error, and the counter pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,9 +49,16 @@ class CompiledGraphs:
     """All graphs of a plan over one model and one KV cache."""
 
     def __init__(
-        self, model: Llama, kernels: KernelSet, cache: KVCache, *, layout: GraphLayout
+        self,
+        model: Llama,
+        kernels: KernelSet,
+        cache: KVCache,
+        *,
+        layout: GraphLayout,
+        sampler_features: Sequence[str],
     ) -> None:
         """Create the set without compiling anything yet."""
+        self.sampler_features = frozenset(sampler_features)
         self.layout = layout
         self.num_compilations = 0
         self._kernels = kernels
@@ -93,7 +100,8 @@ class CompiledGraphs:
 
     def _compile_samplers(self, rows: int) -> None:
         for sampler in SAMPLERS:
-            if (rows, sampler.feature) not in self._samplers:
+            is_wanted = sampler.feature in self.sampler_features
+            if is_wanted and (rows, sampler.feature) not in self._samplers:
                 self.num_compilations += 1
                 graph = compile_sampler(sampler, self._kernels, self._logits_buffer(rows))
                 self._samplers[rows, sampler.feature] = graph

@@ -66,7 +66,13 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         dtype=dtype,
     )
     cache = KVCache(groups)
-    graphs = CompiledGraphs(model, kernels, cache, layout=graph_layout(config, kernels))
+    graphs = CompiledGraphs(
+        model,
+        kernels,
+        cache,
+        layout=graph_layout(config, kernels),
+        sampler_features=config.sampler_features,
+    )
     graphs.compile(plan, progress)
     invariance = warm_up(graphs, cache, source.architecture.vocab_size)
     runner = ModelRunner(plan, graphs, graphs.layout)
@@ -112,6 +118,7 @@ def _engine(
         vocab_size=source.architecture.vocab_size,
         max_model_len=config.max_model_len,
         max_prompt_tokens=config.num_batched_tokens_buckets[-1],
+        sampler_features=frozenset(config.sampler_features),
     )
     return Engine(
         Scheduler(kv_cache, policy, max_num_seqs=config.max_num_seqs),

@@ -29,7 +29,8 @@ class ModelRunner:
         graph = self._graphs.models[self._pick[output.phase](output)]
         self.run_graph(graph, output)
         rows = [row * graph.query_len for row in range(len(output.requests))]
-        sampler = self._graphs.sampler(graph.logits_RV.shape[0], needed_feature(output.requests))
+        feature = needed_feature(request.params for request in output.requests)
+        sampler = self._graphs.sampler(graph.logits_RV.shape[0], feature)
         return sampler.sample(output.requests, rows)
 
     def run_graph(self, graph: CompiledGraph, output: SchedulerOutput) -> None:

@@ -9,7 +9,9 @@ GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniforms(seeds: npt.ArrayLike, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return one float32 in [0, 1) per (seed, position) pair, 24 bits each.
+    """Return one float32 in (0, 1) per (seed, position) pair: 23 bits, each step at its middle.
+
+    Zero never comes: it would draw the first token, however improbable.
 
     Two rounds of the SplitMix64 finalizer (Steele, Lea and Flood, 2014): the first spreads the
     seed, the second the position in that seed's stream. A draw depends on nothing else, so a
@@ -19,7 +21,7 @@ def uniforms(seeds: npt.ArrayLike, positions: npt.ArrayLike) -> npt.NDArray[np.f
         stream = _mix(np.asarray(seeds, dtype=np.uint64) + GOLDEN_GAMMA)
         counter = np.asarray(positions, dtype=np.uint64) + np.uint64(1)
         bits = _mix(stream + counter * GOLDEN_GAMMA)
-    return ((bits >> np.uint64(40)).astype(np.float32)) * np.float32(2.0**-24)
+    return (((bits >> np.uint64(41)).astype(np.float64) + 0.5) * 2.0**-23).astype(np.float32)
 
 
 def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
 from .random_draws import uniforms
+from .sampling_params import SamplingParams
 from .scheduler_output import ScheduledRequest
 
 
@@ -56,9 +57,9 @@ SAMPLERS: tuple[type[GreedySampler] | type[TopKTopPSampler], ...] = (
 )
 
 
-def needed_feature(requests: Sequence[ScheduledRequest]) -> str:
-    """Name the least sampler that serves all these requests."""
-    if all(request.params.is_greedy for request in requests):
+def needed_feature(params: Iterable[SamplingParams]) -> str:
+    """Name the least sampler that serves requests with these settings together."""
+    if all(one.is_greedy for one in params):
         return GreedySampler.feature
     return TopKTopPSampler.feature
 

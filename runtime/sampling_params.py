@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from typing import cast
 
 from .errors import RequestError
 
 MAX_SEED = 2**64 - 1
+GREEDY_TEMPERATURE = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,8 @@ class SamplingParams:
     """Sampling settings of one request.
 
     Attributes:
-        temperature: 0 is greedy; otherwise logits are divided by it.
+        temperature: 0 is greedy, and so is anything below 1e-5, where a softmax could only
+            tell exact ties apart; otherwise logits are divided by it.
         top_k: sample among this many largest logits; 0, -1 and None mean all.
         top_p: sample among the smallest set of tokens whose probability reaches it, in (0, 1].
         max_tokens: end after this many new tokens; None means up to ``max_model_len``, which
@@ -59,18 +61,18 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         """Whether the largest logit is always taken."""
-        return self.temperature == 0 or self.top_k == 1
+        return self.temperature < GREEDY_TEMPERATURE or self.top_k == 1
 
 
 def _check_real(name: str, value: object, fits: str, is_valid: Callable[[float], bool]) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not is_valid(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(number := cast("float", value)) and is_valid(number)):
         _refuse(name, value, fits)
 
 
 def _check_int(name: str, value: object, fits: str, *, low: int, high: int | None = None) -> None:
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not is_int or value < low or (high is not None and value > high):
+    if not (is_int and low <= (number := cast("int", value)) and (high is None or number <= high)):
         _refuse(name, value, fits)
 
 

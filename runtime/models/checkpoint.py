@@ -146,7 +146,9 @@ def _is_rotary_buffer(name: str) -> bool:
 
 
 def _require_equal_head(folder: Path, tensors: TensorFiles) -> None:
-    if not torch.equal(tensors[EMBEDDING], tensors[HEAD]):
+    embedding, head = tensors[EMBEDDING], tensors[HEAD]
+    dtype = torch.promote_types(embedding.dtype, head.dtype)
+    if not torch.equal(embedding.to(dtype), head.to(dtype)):
         raise ModelError(
             f"{folder}: tie_word_embeddings is true, but {HEAD} differs from {EMBEDDING}; set it "
             f"to false in config.json to use {HEAD}, or drop that tensor to tie"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +27,16 @@ class ConvertedModel:
     tokenizer_problem: str | None
 
 
-def convert_gguf(path: Path, *, cache: Path | None = None) -> ConvertedModel:
+def convert_gguf(
+    path: Path,
+    *,
+    cache: Path | None = None,
+    progress: Callable[[str], None] = lambda message: None,
+) -> ConvertedModel:
     """Return the checkpoint folder of a GGUF file, converting it when the cache has none.
 
     ``cache`` defaults to ``user_cache()``. A folder that lost a part is converted again.
+    ``progress`` takes one line before a conversion, which takes seconds per 100 MB.
 
     Raises:
         ModelError: the file is damaged or holds something that is not supported.
@@ -41,6 +48,7 @@ def convert_gguf(path: Path, *, cache: Path | None = None) -> ConvertedModel:
         # Imported here: reading GGUF costs a tenth of a second that later starts need not pay.
         from .gguf_conversion import write_checkpoint
 
+        progress(f"{path.name}: converting once into {target}")
         with staged_folder(target) as folder:
             problem = write_checkpoint(path, folder)
             record = {"files": _file_sizes(folder), "tokenizer_problem": problem}

@@ -8,7 +8,7 @@ all graphs. Shape letters as in ``kernels/kernel_set.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,9 @@ class Weights:
 
     def linear(self, *names: str, out_dtype: torch.dtype | None = None) -> nn.Module:
         """Pack the linear layers of these names into one, their outputs side by side."""
-        weight = torch.cat([self.get(f"{name}.weight") for name in names])
+        weights = [self.get(f"{name}.weight") for name in names]
+        # One alone is not joined: a tied head then shares the memory of the embedding.
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         biases = [self.get(f"{name}.bias") for name in names if f"{name}.bias" in self._tensors]
         bias = torch.cat(biases) if biases else None
         return self._kernels.make_linear(weight, bias, out_dtype or self._dtype)
@@ -50,6 +52,9 @@ class Weights:
 
 class LlamaLayer(nn.Module):
     """Attention and MLP with their norms; the residual stream is carried beside the input."""
+
+    attention_norm: Tensor
+    mlp_norm: Tensor
 
     def __init__(
         self, index: int, architecture: Architecture, kernels: KernelSet, weights: Weights
@@ -93,6 +98,10 @@ class LlamaLayer(nn.Module):
 class Llama(nn.Module):
     """Token ids and positions in, logits of selected rows out."""
 
+    embedding: Tensor
+    final_norm: Tensor
+    cos_sin: Tensor
+
     def __init__(
         self,
         architecture: Architecture,
@@ -128,15 +137,13 @@ class Llama(nn.Module):
     ) -> Tensor:
         """Return logits ``[len(logits_rows), V]``."""
         kernels, eps = self.kernels, self.architecture.rms_norm_eps
+        layers = [cast("LlamaLayer", layer) for layer in self.layers]
+        next_norms = [*(layer.attention_norm for layer in layers[1:]), self.final_norm]
         residual = kernels.embed(ids_R, self.embedding)
-        x = kernels.rms_norm(residual, self.layers[0].attention_norm, eps)
-        for layer, next_norm in zip(self.layers, self._next_norms(), strict=True):
+        x = kernels.rms_norm(residual, layers[0].attention_norm, eps)
+        for layer, next_norm in zip(layers, next_norms, strict=True):
             x = layer.attention(x, positions_R, self.cos_sin, attend)
             x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, eps)
             x, residual = kernels.add_rms_norm(layer.mlp(x), residual, next_norm, eps)
         logits: Tensor = self.head(kernels.take_rows(x, logits_rows))
         return logits
-
-    def _next_norms(self) -> list[Tensor]:
-        """Norm after each layer: the next layer's first one, or the final one."""
-        return [layer.attention_norm for layer in self.layers[1:]] + [self.final_norm]

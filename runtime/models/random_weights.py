@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -38,13 +39,16 @@ INLINE_KEYS = (
     "vocab_size",
 )
 NOISE = 0.1
+GAINS: Mapping[str, float] = MappingProxyType({"q_proj": 3.0, "k_proj": 3.0, "embed_tokens": 0.3})
 
 
 class RandomTensors(Mapping[str, Tensor]):
     """fp32 tensors made when they are asked for; a function of (seed, name, shape) alone.
 
-    Matrices are normal with variance 1 / columns, so activations keep their size and the output
-    depends on the whole context; norms are 1 and biases 0, each with a little noise.
+    Matrices are normal with variance 1 / columns, so activations keep their size. Queries and
+    keys are larger, so that attention picks tokens instead of averaging them, and embeddings
+    smaller, so that a tied model does not repeat its last token: greedy text then varies with the
+    whole context. Norms are 1 and biases 0, each with a little noise.
     """
 
     def __init__(self, architecture: Architecture, seed: int) -> None:
@@ -59,7 +63,7 @@ class RandomTensors(Mapping[str, Tensor]):
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
         values = torch.randn(shape, generator=generator, dtype=torch.float32)
         if len(shape) > 1:
-            return values / math.sqrt(shape[-1])
+            return values * (_gain(name) / math.sqrt(shape[-1]))
         return values * NOISE + (0.0 if name.endswith(".bias") else 1.0)
 
     def __contains__(self, name: object) -> bool:
@@ -73,6 +77,10 @@ class RandomTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         """Count tensors."""
         return len(self._shapes)
+
+
+def _gain(name: str) -> float:
+    return next((gain for part, gain in GAINS.items() if part in name), 1.0)
 
 
 def read_inline(mapping: Mapping[str, object], source: str) -> tuple[Architecture, int]:

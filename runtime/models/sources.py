@@ -7,7 +7,7 @@ known model, a hub id. Anything else is an error that lists what was tried.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +54,13 @@ def open_model(
     *,
     tokenizer: str | Path | None = None,
     cache: Path | None = None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> LoadedModel:
     """Open what a ``model:`` value names; ``tokenizer`` replaces the model's own.
 
     A mapping is an architecture with seeded random weights (``seed:``) and a byte tokenizer if
-    the vocabulary holds one. ``cache`` defaults to ``user_cache()``.
+    the vocabulary holds one. ``cache`` defaults to ``user_cache()``; ``progress`` takes one line
+    per long stage.
 
     Raises:
         ModelError: one line that names the model and what would fit.
@@ -68,7 +70,7 @@ def open_model(
     path = resolve_model(str(model), cache=cache)
     if path.is_dir():
         return _open_folder(path, tokenizer)
-    converted = convert_gguf(path, cache=cache)
+    converted = convert_gguf(path, cache=cache, progress=progress)
     if tokenizer is None and converted.tokenizer_problem is not None:
         raise ModelError(f"{path}: {converted.tokenizer_problem}")
     return _open_folder(converted.folder, tokenizer)

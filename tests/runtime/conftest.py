@@ -52,6 +52,7 @@ class EngineShape:
     prefill_context: tuple[int, ...] = ()
     decode_context: tuple[int, ...] = ()
     end_token_ids: frozenset[int] = frozenset()
+    sampler_features: tuple[str, ...] = ("greedy", "top_k_top_p")
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,9 @@ def build_engine(
     )
     lists = BucketLists(shape.tokens, shape.seqs, shape.prefill_context, shape.decode_context)
     plan = plan_buckets(limits, lists)
-    graphs = CompiledGraphs(model, kernels, cache, layout=layout)
+    graphs = CompiledGraphs(
+        model, kernels, cache, layout=layout, sampler_features=shape.sampler_features
+    )
     graphs.compile(plan, lambda label, index, total: None)
     kv_cache = KVCacheManager(groups)
     policy = WholePrompts(
@@ -140,7 +143,12 @@ def build_engine(
         scheduler,
         runner,
         kv_cache,
-        limits=EngineLimits(architecture.vocab_size, shape.max_model_len, shape.tokens[-1]),
+        limits=EngineLimits(
+            architecture.vocab_size,
+            shape.max_model_len,
+            shape.tokens[-1],
+            frozenset(shape.sampler_features),
+        ),
         end_token_ids=shape.end_token_ids,
         seed=0,
     )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from noria.runtime.errors import RequestError
 from noria.runtime.request import FinishReason
 from noria.runtime.sampling_params import SamplingParams
@@ -193,3 +194,23 @@ def test_padding_counts_real_tokens_only(tiny):
         for bucket, padding in tiny.runner.padding.by_bucket.items()
     }
     assert counts == {"prefill_t16_c64": (11, 16), "decode_s2_c64": (4, 4)}
+
+
+def test_a_request_that_needs_an_unlisted_sampler_is_refused_at_submit(make_engine, make_shape):
+    tiny = make_engine(make_shape(sampler_features=("greedy",)))
+
+    with pytest.raises(RequestError, match=r"temperature 0\.7.*top_k_top_p.*sampler_features"):
+        tiny.engine.submit([1], SamplingParams(temperature=0.7))
+    request = tiny.engine.submit([1], SamplingParams(temperature=1e-6, max_tokens=2))
+    tiny.run()
+
+    assert len(request.output_token_ids) == 2
+
+
+def test_requests_without_a_seed_repeat_with_the_engine_and_differ_in_it(make_engine):
+    params = SamplingParams(max_tokens=12)
+
+    first, second = (make_engine().generate([[1, 2], [1, 2]], params) for _ in range(2))
+
+    assert first == second
+    assert first[0] != first[1]

@@ -5,7 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
@@ -103,3 +106,104 @@ def smollm2_path() -> Path:
     if path is None:
         pytest.skip("smollm2-135m is not in the cache; run: noria fetch smollm2-135m")
     return path
+
+
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name: str) -> str:
+    """The GGUF name of a Hugging Face tensor."""
+    prefix = ""
+    if name.startswith("model.layers."):
+        _, _, layer, name = name.split(".", 3)
+        prefix = f"blk.{layer}."
+    stem, _, kind = name.rpartition(".")
+    return f"{prefix}{GGUF_NAMES[stem]}.{kind}"
+
+
+def gguf_rows(name: str, tensor: Tensor, config: Mapping[str, Any]) -> NDArray[np.float32]:
+    """Query and key rows in pairs, written as the converter of llama.cpp writes them."""
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    num_heads = heads.get(name.split(".")[-2])
+    if num_heads is None:
+        return tensor.numpy()
+    halves = tensor.reshape(num_heads, 2, tensor.shape[0] // num_heads // 2, *tensor.shape[1:])
+    return halves.swapaxes(1, 2).reshape(tensor.shape).numpy()
+
+
+def gguf_metadata(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a model, without a tokenizer."""
+    return {
+        "general.architecture": "llama",
+        "llama.block_count": config["num_hidden_layers"],
+        "llama.context_length": config.get("max_position_embeddings", 2048),
+        "llama.embedding_length": config["hidden_size"],
+        "llama.feed_forward_length": config["intermediate_size"],
+        "llama.attention.head_count": config["num_attention_heads"],
+        "llama.attention.head_count_kv": config["num_key_value_heads"],
+        "llama.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "llama.rope.freq_base": float(config.get("rope_theta", 10000.0)),
+        "tokenizer.ggml.eos_token_id": config["eos_token_id"],
+    }
+
+
+def add_metadata(writer: Any, metadata: Mapping[str, Any]) -> None:
+    """Write values under the type that their Python type stands for."""
+    adders = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
+    for key, value in metadata.items():
+        if key != "general.architecture":
+            adders[type(value)](key, value)
+
+
+@pytest.fixture
+def write_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Write a GGUF file from ``config.json`` keys and Hugging Face tensors."""
+
+    def write(
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        quantized: tuple[str, ...] = (),
+        rope_divisors: NDArray[np.float32] | None = None,
+        extra: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Path:
+        path = tmp_path / "tiny.gguf"
+        values = gguf_metadata(config) | dict(metadata or {})
+        writer: Any = gguf.GGUFWriter(path, values["general.architecture"])
+        add_metadata(writer, values)
+        for name, tensor in tensors.items():
+            rows = gguf_rows(name, tensor, config)
+            kind = gguf.GGMLQuantizationType.Q8_0 if name in quantized else None
+            stored = gguf.quants.quantize(rows, kind) if kind is not None else rows
+            writer.add_tensor(gguf_name(name), stored, raw_dtype=kind)
+        if rope_divisors is not None:
+            writer.add_tensor("rope_freqs.weight", rope_divisors)
+        for name, array in (extra or {}).items():
+            writer.add_tensor(name, array.astype(np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    return write

@@ -161,6 +161,18 @@ def test_a_tied_model_loads_with_and_without_an_equal_head(
     assert open_checkpoint(folder).architecture.tie_word_embeddings
 
 
+def test_a_tied_head_may_be_equal_in_another_dtype(
+    tiny_config: Config, tiny_tensors: Tensors, write_checkpoint: Write
+) -> None:
+    """K03."""
+    tiny_tensors[EMBEDDING] = tiny_tensors[EMBEDDING].bfloat16()
+    tiny_tensors[HEAD] = tiny_tensors[EMBEDDING].float()
+
+    folder = write_checkpoint(tiny_config | {"tie_word_embeddings": True}, tiny_tensors)
+
+    assert open_checkpoint(folder).architecture.tie_word_embeddings
+
+
 def test_a_tied_model_with_another_head_is_refused(
     tiny_config: Config, tiny_tensors: Tensors, write_checkpoint: Write
 ) -> None:

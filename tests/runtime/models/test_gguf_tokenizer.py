@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import pre_tokenizers
+
+from noria.runtime.errors import ModelError
+from noria.runtime.models.gguf_file import GgufFile
+from noria.runtime.models.gguf_tokenizer import LLAMA3_SPLIT, build_tokenizer
+
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+
+def metadata(pre: object, **changes: object) -> dict[str, Any]:
+    """Special tokens, a user's token, all bytes, and the merges of "ab" and "12"."""
+    tokens = ["<s>", "</s>", "<tool>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "12"]
+    values: dict[str, object] = {
+        "model": "gpt2",
+        "pre": pre,
+        "tokens": tokens,
+        "token_type": [CONTROL, CONTROL, USER_DEFINED] + [NORMAL] * (len(tokens) - 3),
+        "merges": ["a b", "1 2"],
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    return {f"tokenizer.ggml.{key}": value for key, value in (values | changes).items()}
+
+
+def pieces(pre: str, text: str, **changes: object) -> list[str]:
+    backend = build_tokenizer(metadata(pre, **changes)).backend
+    tokens: list[str] = backend.encode(text).tokens
+    return tokens
+
+
+@pytest.mark.parametrize(
+    ("pre", "number"), [("gpt-2", ["12"]), ("smollm", ["1", "2"]), ("llama-bpe", ["12"])]
+)
+def test_the_pre_tokenizer_decides_how_numbers_split(pre: str, number: list[str]) -> None:
+    """K13: SmolLM2 has single digits."""
+    assert pieces(pre, "ab12", add_bos_token=False) == ["ab", *number]
+
+
+def test_control_tokens_are_special_and_tokens_of_users_stay_visible() -> None:
+    backend = build_tokenizer(metadata("smollm")).backend
+
+    ids = backend.encode("a<tool></s>").ids
+
+    assert ids[1:] == [2, 1]
+    assert backend.decode(ids) == "a<tool>"
+    assert backend.decode(ids, skip_special_tokens=False) == "a<tool></s>"
+
+
+@pytest.mark.parametrize(
+    ("pre", "flag", "adds"),
+    [
+        ("smollm", None, False),
+        ("smollm", True, True),
+        ("llama-bpe", None, True),
+        ("llama-bpe", False, False),
+    ],
+)
+def test_bos_is_added_as_the_metadata_says(pre: str, flag: bool | None, adds: bool) -> None:
+    """H02: Llama 3 files that leave it out mean yes."""
+    changes = {} if flag is None else {"add_bos_token": flag}
+
+    assert ("<s>" in pieces(pre, "ab", **changes)) == adds
+
+
+def test_the_split_of_llama3_is_the_one_that_transformers_has() -> None:
+    convert: Any = pytest.importorskip("transformers.convert_slow_tokenizer")
+    parameters = inspect.signature(convert.TikTokenConverter.__init__).parameters
+
+    assert parameters["pattern"].default == LLAMA3_SPLIT
+
+
+def test_the_config_names_special_tokens_and_the_template() -> None:
+    values = metadata("smollm") | {"tokenizer.chat_template": "{{ messages }}"}
+
+    assert build_tokenizer(values).config == {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "chat_template": "{{ messages }}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"model": "llama"}, "tokenizer 'llama' with pre-tokenizer 'smollm' is not supported"),
+        ({"pre": "qwen2"}, "pre-tokenizer 'qwen2' is not supported in GGUF files"),
+        ({"model": None}, "tokenizer None"),
+        ({"merges": []}, "metadata tokenizer.ggml.merges is missing"),
+    ],
+)
+def test_other_tokenizers_are_refused_by_name(changes: dict[str, object], shown: str) -> None:
+    """K13."""
+    with pytest.raises(ModelError) as caught:
+        build_tokenizer(metadata(**({"pre": "smollm"} | changes)))
+
+    assert shown in str(caught.value)
+
+
+SAMPLES = {
+    "The capital of France is": [504, 3575, 282, 4649, 314],
+    "In 2024, 3.14159 != 1,000": [
+        *(788, 216, 34, 32, 34, 36, 28, 216, 35, 30, 33, 36, 33, 37, 41, 6541, 216, 33, 28),
+        *(32, 32, 32),
+    ],
+    "日本語と中": [23274, 115, 40993, 179, 120, 248, 7365, 118, 28589],
+    "def f(x):\n\treturn x**2  # done\n\n": [
+        *(1604, 275, 24, 104, 727, 198, 197, 5406, 1792, 828, 34, 216, 907, 2294, 1116)
+    ],
+    "<|im_start|>user\nhi<|im_end|>": [1, 4093, 198, 6004, 2],
+}
+
+
+def test_the_real_tokenizer_gives_the_published_ids(smollm2_path: Path) -> None:
+    """The ids are those of transformers and of llama.cpp for the same file."""
+    backend = build_tokenizer(GgufFile(smollm2_path).metadata).backend
+
+    for text, ids in SAMPLES.items():
+        assert backend.encode(text).ids == ids
+    for text in (*SAMPLES, "naïve 日本語 👩‍👩‍👧 e\u0301 \r\n ½ Ⅷ"):
+        assert backend.decode(backend.encode(text).ids, skip_special_tokens=False) == text
