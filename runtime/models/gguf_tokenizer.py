@@ -1,7 +1,7 @@
 """The tokenizer that GGUF metadata describes, as Hugging Face tokenizer files hold it.
 
-Byte-level BPE only (``tokenizer.ggml.model`` "gpt2"); what splits text before the merges is
-named by ``tokenizer.ggml.pre``. Other kinds are refused by name.
+``tokenizer.ggml.model`` "gpt2" is byte-level BPE, where ``tokenizer.ggml.pre`` names what splits
+text before the merges; "llama" is SentencePiece BPE. Other kinds are refused by name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gguf import TokenType
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
 
 from ..errors import ModelError
+from .sentencepiece_bpe import sentencepiece_bpe
 
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -39,33 +40,67 @@ def build_tokenizer(metadata: Mapping[str, Any]) -> GgufTokenizer:
     """
     model = metadata.get("tokenizer.ggml.model")
     pre = metadata.get("tokenizer.ggml.pre")
-    if model != "gpt2" or pre not in SUPPORTED_PRE:
+    if model == "llama":
+        _require(metadata, "tokens", "scores", "token_type")
+        backend = _sentencepiece(metadata)
+    elif model == "gpt2" and pre in SUPPORTED_PRE:
+        _require(metadata, "tokens", "merges")
+        backend = _byte_level(metadata, pre)
+    else:
         supported = ", ".join(SUPPORTED_PRE)
         raise ModelError(
             f"tokenizer {model!r} with pre-tokenizer {pre!r} is not supported in GGUF files "
-            f"(supported: 'gpt2' with {supported}); give `tokenizer:` a folder with tokenizer.json"
+            f"(supported: 'llama', and 'gpt2' with {supported}); give `tokenizer:` a folder with "
+            "tokenizer.json"
         )
-    missing = [key for key in ("tokens", "merges") if not metadata.get(f"tokenizer.ggml.{key}")]
-    if missing:
-        raise ModelError(f"metadata tokenizer.ggml.{missing[0]} is missing")
-    return GgufTokenizer(_backend(metadata, pre), _config(metadata))
+    _add_special_tokens(backend, metadata)
+    _add_bos(backend, metadata, default=model == "llama" or pre == "llama-bpe")
+    return GgufTokenizer(backend, _config(metadata))
 
 
-def _backend(metadata: Mapping[str, Any], pre: str) -> tokenizers.Tokenizer:
+def _require(metadata: Mapping[str, Any], *keys: str) -> None:
+    for key in keys:
+        if not metadata.get(f"tokenizer.ggml.{key}"):
+            raise ModelError(f"metadata tokenizer.ggml.{key} is missing")
+
+
+def _byte_level(metadata: Mapping[str, Any], pre: str) -> tokenizers.Tokenizer:
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     vocab = {token: index for index, token in enumerate(tokens)}
     bpe: Any = models.BPE(vocab, merges, ignore_merges=pre == "llama-bpe")
     backend = tokenizers.Tokenizer(bpe)
     backend.pre_tokenizer = _pre_tokenizer(pre)
-    backend.decoder = decoders.ByteLevel()
-    _add_special_tokens(backend, tokens, metadata.get("tokenizer.ggml.token_type", []))
-    bos = metadata.get("tokenizer.ggml.bos_token_id")
-    if bos is not None and metadata.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{tokens[bos]} $A", pair=None, special_tokens=[(tokens[bos], bos)]
-        )
+    decoder: Any = decoders.ByteLevel()
+    backend.decoder = decoder
     return backend
+
+
+def _sentencepiece(metadata: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    tokens, scores, kinds = (
+        metadata[f"tokenizer.ggml.{key}"] for key in ("tokens", "scores", "token_type")
+    )
+    text_kinds = (TokenType.NORMAL, TokenType.USER_DEFINED)
+    entries = zip(tokens, scores, kinds, strict=True)
+    unknown = metadata.get("tokenizer.ggml.unknown_token_id")
+    return sentencepiece_bpe(
+        tokens,
+        {token: score for token, score, kind in entries if kind in text_kinds},
+        unknown=None if unknown is None else tokens[unknown],
+        adds_space=metadata.get("tokenizer.ggml.add_space_prefix", True),
+    )
+
+
+def _add_bos(backend: tokenizers.Tokenizer, metadata: Mapping[str, Any], *, default: bool) -> None:
+    """Let the tokenizer put a bos first; files that do not say mean ``default``."""
+    bos = metadata.get("tokenizer.ggml.bos_token_id")
+    if bos is None or not metadata.get("tokenizer.ggml.add_bos_token", default):
+        return
+    token = metadata["tokenizer.ggml.tokens"][bos]
+    processor: Any = processors.TemplateProcessing(
+        single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, bos)]
+    )
+    backend.post_processor = processor
 
 
 def _pre_tokenizer(pre: str) -> Any:
@@ -80,15 +115,14 @@ def _pre_tokenizer(pre: str) -> Any:
     return pre_tokenizers.Sequence([first, last])
 
 
-def _add_special_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
+def _add_special_tokens(backend: tokenizers.Tokenizer, metadata: Mapping[str, Any]) -> None:
     """Mark control tokens special; tokens that a user defined stay visible in decoded text."""
-    by_kind: dict[int, list[AddedToken]] = {TokenType.CONTROL: [], TokenType.USER_DEFINED: []}
-    for token, kind in zip(tokens, kinds, strict=False):
-        if kind in by_kind:
-            special = kind == TokenType.CONTROL
-            by_kind[kind].append(AddedToken(token, normalized=False, special=special))
-    backend.add_special_tokens(by_kind[TokenType.CONTROL])
-    backend.add_tokens(by_kind[TokenType.USER_DEFINED])
+    kinds = metadata.get("tokenizer.ggml.token_type", [])
+    for token, kind in zip(metadata["tokenizer.ggml.tokens"], kinds, strict=False):
+        if kind == TokenType.CONTROL:
+            backend.add_special_tokens([AddedToken(token, normalized=False, special=True)])
+        elif kind == TokenType.USER_DEFINED:
+            backend.add_tokens([AddedToken(token, normalized=False)])
 
 
 def _config(metadata: Mapping[str, Any]) -> dict[str, object]:

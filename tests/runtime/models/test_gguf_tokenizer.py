@@ -11,7 +11,7 @@ from noria.runtime.errors import ModelError
 from noria.runtime.models.gguf_file import GgufFile
 from noria.runtime.models.gguf_tokenizer import LLAMA3_SPLIT, build_tokenizer
 
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 
 def metadata(pre: object, **changes: object) -> dict[str, Any]:
@@ -89,7 +89,8 @@ def test_the_config_names_special_tokens_and_the_template() -> None:
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({"model": "llama"}, "tokenizer 'llama' with pre-tokenizer 'smollm' is not supported"),
+        ({"model": "bert"}, "tokenizer 'bert' with pre-tokenizer 'smollm' is not supported"),
+        ({"model": "llama"}, "metadata tokenizer.ggml.scores is missing"),
         ({"pre": "qwen2"}, "pre-tokenizer 'qwen2' is not supported in GGUF files"),
         ({"model": None}, "tokenizer None"),
         ({"merges": []}, "metadata tokenizer.ggml.merges is missing"),
@@ -101,6 +102,28 @@ def test_other_tokenizers_are_refused_by_name(changes: dict[str, object], shown:
         build_tokenizer(metadata(**({"pre": "smollm"} | changes)))
 
     assert shown in str(caught.value)
+
+
+def test_a_sentencepiece_vocabulary_joins_by_score() -> None:
+    """K13: special tokens and bytes take no part; Llama 2 files that do not say add a bos."""
+    tokens = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "a", "b", "ab", "\u2581ab", "<s"]
+    kinds = [UNKNOWN, CONTROL, CONTROL, BYTE] + [NORMAL] * (len(tokens) - 4)
+    values = {
+        "model": "llama",
+        "pre": "default",
+        "tokens": tokens,
+        "token_type": kinds,
+        "scores": [0.0] * 7 + [-1.0, -2.0, -3.0],
+        "unknown_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    built = build_tokenizer({f"tokenizer.ggml.{key}": value for key, value in values.items()})
+
+    ids = built.backend.encode("ab ab\n</s>").ids
+    assert ids == [1, 8, 8, 3, 2]
+    assert built.backend.decode(ids) == "ab ab\n"
+    assert built.config == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 SAMPLES = {
