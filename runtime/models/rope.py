@@ -8,7 +8,7 @@ from torch import Tensor
 from .architecture import Architecture, inverse_frequencies
 
 
-def rope_table(architecture: Architecture, max_len: int, dtype: torch.dtype) -> Tensor:
+def rope_table(architecture: Architecture, max_len: int, *, dtype: torch.dtype) -> Tensor:
     """Return ``[max_len, D]``: D/2 cosines, then D/2 sines of each position.
 
     Angles are computed in float64 and rounded once, to ``dtype``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -14,6 +15,18 @@ def user_cache() -> Path:
     """Return ``$XDG_CACHE_HOME/noria``, or ``~/.cache/noria`` where that is unset or relative."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "noria"
+
+
+@contextmanager
+def locked(target: Path) -> Iterator[None]:
+    """Hold the lock of ``target``, which one process or thread has at a time; waits for it.
+
+    The lock is an empty file beside ``target`` and ends with the process that holds it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f".{target.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
@@ -32,7 +45,7 @@ def staged_folder(target: Path) -> Iterator[Path]:
 
 
 def _replace(staged: Path, target: Path, aside: Path) -> None:
-    """Rename ``staged`` to ``target``; of two processes that finish at once, either may win."""
+    """Rename ``staged`` to ``target``, moving an older folder out of the way."""
     try:
         staged.rename(target)
     except OSError:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,33 @@ def test_a_file_that_does_not_fit_leaves_nothing_behind(
         convert_gguf(path, cache=tmp_path / "cache")
 
     assert str(caught.value).startswith(f"{path}: 1 of 21")
-    assert [p.name for p in (tmp_path / "cache" / "converted").iterdir()] == ["hashes"]
+    left = [entry.name for entry in (tmp_path / "cache" / "converted").iterdir()]
+    assert [name for name in left if not name.endswith(".lock")] == ["hashes"]
+
+
+def test_two_that_start_at_once_convert_once(
+    tiny_config: Config,
+    tiny_tensors: Tensors,
+    write_gguf: WriteGguf,
+    tmp_path: Path,
+    conversions: list[Path],
+) -> None:
+    path = write_gguf(tiny_config, tiny_tensors)
+
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [threads.submit(convert_gguf, path, cache=tmp_path / "cache") for _ in range(4)]
+
+    assert len({job.result().folder for job in jobs}) == 1
+    assert len(conversions) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ModelError, match=r"cannot be converted into .*XDG_CACHE_HOME"):
+        convert_gguf(write_gguf(tiny_config, tiny_tensors), cache=tmp_path / "file")
 
 
 def test_the_hash_is_that_of_the_content(tmp_path: Path) -> None:

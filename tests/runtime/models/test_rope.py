@@ -21,7 +21,7 @@ TINY = Architecture(
 
 
 def test_rows_hold_cosines_then_sines_of_the_position() -> None:
-    table = rope_table(TINY, 5, torch.float64)
+    table = rope_table(TINY, 5, dtype=torch.float64)
 
     assert table.shape == (5, 8)
     assert table[0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
@@ -30,6 +30,6 @@ def test_rows_hold_cosines_then_sines_of_the_position() -> None:
 
 
 def test_angles_are_rounded_once() -> None:
-    exact = rope_table(TINY, 4096, torch.float64)
+    exact = rope_table(TINY, 4096, dtype=torch.float64)
 
-    assert torch.equal(rope_table(TINY, 4096, torch.float32), exact.float())
+    assert torch.equal(rope_table(TINY, 4096, dtype=torch.float32), exact.float())
