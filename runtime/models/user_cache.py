@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,15 +32,18 @@ def locked(target: Path) -> Iterator[None]:
 def staged_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes ``target`` when the block ends without an error.
 
-    The change is one rename on one file system: readers see the whole folder or none. A
+    Callers hold ``locked(target)``; what a process that died has left is removed. The change is one rename on one file system: readers see the whole folder or none. A
     ``target`` that is there already is replaced; after an error it stays as it was.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-        staged = Path(scratch) / "new"
-        staged.mkdir()
+    scratch = target.parent / f".{target.name}.staged"
+    shutil.rmtree(scratch, ignore_errors=True)
+    staged = scratch / "new"
+    staged.mkdir(parents=True)
+    try:
         yield staged
-        _replace(staged, target, Path(scratch) / "old")
+        _replace(staged, target, scratch / "old")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _replace(staged: Path, target: Path, aside: Path) -> None:
@@ -53,4 +55,3 @@ def _replace(staged: Path, target: Path, aside: Path) -> None:
             raise
         target.rename(aside)
         staged.rename(target)
-        shutil.rmtree(aside)
