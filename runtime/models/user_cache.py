@@ -32,8 +32,9 @@ def locked(target: Path) -> Iterator[None]:
 def staged_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes ``target`` when the block ends without an error.
 
-    Callers hold ``locked(target)``; what a process that died has left is removed. The change is one rename on one file system: readers see the whole folder or none. A
-    ``target`` that is there already is replaced; after an error it stays as it was.
+    The change is one rename on one file system: readers see the whole folder or none. A
+    ``target`` that is there already is replaced; after an error it stays as it was. Callers hold
+    ``locked(target)``; what a process that died has left is removed.
     """
     scratch = target.parent / f".{target.name}.staged"
     shutil.rmtree(scratch, ignore_errors=True)
