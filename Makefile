@@ -25,6 +25,7 @@ check: $(VENV)/.installed-dev links  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy examples
 
 links:  # static tools cannot follow setuptools' import hook: give them a real `noria` folder (git-ignored)
 	mkdir -p build/links/noria
