@@ -1,10 +1,126 @@
-"""``noria bench WHAT``."""
+"""``noria bench WHAT``: measurements. The work is done in ``noria.runtime.bench``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
+
+from .failures import SOME_FAILED, user_file
+from .progress import show_progress
+
+if TYPE_CHECKING:
+    from ..bench.commands import OfflineOptions
+    from ..bench.report import Report
+
+Command = Callable[..., None]
+
+DTYPES = ("bfloat16", "float32")
+
+COMMON_OPTIONS = (
+    click.argument("config", type=click.Path(path_type=Path)),
+    click.option("--num-prompts", type=int, help="Prompts of one run."),
+    click.option("--prompt-len", type=int, help="Random token ids of one prompt."),
+    click.option("--new-tokens", type=int, help="New tokens of each prompt."),
+    click.option("--seed", type=int, help="Other seeds draw other prompts."),
+    click.option("--num-rounds", type=int, help="Measured runs; the median counts."),
+    click.option("--num-threads", type=int, help="Threads of every engine."),
+    click.option(
+        "--dtype",
+        "dtypes",
+        multiple=True,
+        type=click.Choice(DTYPES),
+        help="Compute in this number format; may be repeated.",
+    ),
+    click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Write everything that was measured, too.",
+    ),
+)
+
+
+def common_options(command: Command) -> Command:
+    """Give a command the options that all measurements have."""
+    return reduce(lambda decorated, option: option(decorated), reversed(COMMON_OPTIONS), command)
 
 
 @click.group()
 def bench() -> None:
     """Measure Noria, and other engines beside it."""
+
+
+@bench.command()
+@common_options
+def offline(config: Path, json_path: Path | None, **workload: Any) -> None:
+    """Measure tokens per second of one batch of prompts.
+
+    All prompts are there at once; ids are random and generation never stops early.
+    """
+    from ..bench.commands import bench_offline
+
+    with show_progress("bench") as progress:
+        report = bench_offline(config, _options(workload), progress=progress)
+    _show(report, json_path)
+
+
+@bench.command()
+@common_options
+@click.option("--engine", "engines", multiple=True, help="Measure this one; may be repeated.")
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="ENGINE=PATH",
+    help="Interpreter that has the engine, if it is not this one.",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="ENGINE=PATH",
+    help="Model folder for the engine, if it cannot read Noria's.",
+)
+def peers(config: Path, json_path: Path | None, **options: Any) -> None:
+    """Measure Noria and other engines in turn, on the same prompts.
+
+    Engines that cannot run here are listed with the reason. Without --engine, all that are known
+    are tried.
+    """
+    from ..bench.commands import bench_peers
+    from ..bench.peers import ENGINE_NAMES, PeerOptions, parse_assignments
+
+    others = PeerOptions(
+        engines=options.pop("engines") or ENGINE_NAMES,
+        pythons=parse_assignments("--python", options.pop("pythons")),
+        models=parse_assignments("--model", options.pop("models")),
+    )
+    with show_progress("bench") as progress:
+        report = bench_peers(config, _options(options), peers=others, progress=progress)
+    _show(report, json_path)
+
+
+def _options(given: dict[str, Any]) -> OfflineOptions:
+    """Keep the defaults of options that were not given."""
+    from ..bench.commands import OfflineOptions
+
+    return OfflineOptions(**{key: value for key, value in given.items() if value not in (None, ())})
+
+
+def _show(report: Report, json_path: Path | None) -> None:
+    """Print a report; the status says whether Noria itself was measured."""
+    from ..bench.commands import write_json
+    from ..bench.peers import NORIA
+    from ..bench.tables import print_report
+
+    print_report(report)
+    if json_path is not None:
+        with user_file(json_path):
+            write_json(report, json_path)
+    if any(row.engine == NORIA and row.problem is not None for row in report.rows):
+        click.get_current_context().exit(SOME_FAILED)
