@@ -1,0 +1,90 @@
+"""How fast a workload could run if the machine did nothing but multiply, or nothing but read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ..models.architecture import Architecture, expected_tensors
+from .workload import Workload
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
+    {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+)
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """Parameters by how often they are used.
+
+    Attributes:
+        num_body_params: used by every token.
+        num_head_params: used by every token whose next one is asked for.
+    """
+
+    num_body_params: int
+    num_head_params: int
+
+    @property
+    def num_step_params(self) -> int:
+        """Parameters that a decode step reads."""
+        return self.num_body_params + self.num_head_params
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """Bounds of one workload in new tokens per second.
+
+    Attributes:
+        compute: every multiplication at the measured peak of a large matrix product.
+        memory: every decode step reads all weights once, at the measured read bandwidth.
+    """
+
+    compute: float
+    memory: float
+
+    @property
+    def lowest(self) -> float:
+        """The bound that is reached first."""
+        return min(self.compute, self.memory)
+
+
+def model_cost(architecture: Architecture) -> ModelCost:
+    """Count parameters; an embedding counts only where it is the head too."""
+    sizes = {name: math.prod(shape) for name, shape in expected_tensors(architecture).items()}
+    tables = sizes.pop(EMBEDDING), sizes.pop(HEAD, None)
+    return ModelCost(sum(sizes.values()), tables[0] if tables[1] is None else tables[1])
+
+
+def job_flop(cost: ModelCost, workload: Workload) -> int:
+    """Return the floating point operations of one run's linear layers.
+
+    Two for each parameter that a token uses: prompt tokens use the body, new tokens the body and
+    the head. Attention is left out: at a few hundred tokens it is some per cent.
+    """
+    num_tokens = workload.num_prompts * workload.tokens_per_prompt
+    num_new = workload.num_new_tokens
+    return 2 * (cost.num_body_params * num_tokens + cost.num_head_params * num_new)
+
+
+def roofs(
+    cost: ModelCost, workload: Workload, *, flop_s: float, read_bytes_s: float, weights: str
+) -> Roofs:
+    """Return the bounds of one run.
+
+    Args:
+        cost: the model.
+        workload: the run; all of its prompts share every decode step.
+        flop_s: operations per second of a large matrix product.
+        read_bytes_s: bytes per second read from memory.
+        weights: dtype that the weights are stored in, a key of ``DTYPE_BYTES``.
+    """
+    compute_s = job_flop(cost, workload) / flop_s
+    step_s = cost.num_step_params * DTYPE_BYTES[weights] / read_bytes_s
+    return Roofs(
+        compute=workload.num_new_tokens / compute_s,
+        memory=workload.num_prompts / step_s,
+    )

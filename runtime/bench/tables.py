@@ -1,0 +1,118 @@
+"""A report for readers: tables on a terminal, and what to keep in mind about them."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from .offline import NUM_FIRST_IDS
+from .report import LOUD_SHARE, Report, Row
+from .roofline import job_flop
+
+PLAIN_WIDTH = 160
+"""Columns where the output is no terminal, whose width would be known."""
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Print a report on ``console``, by default stdout."""
+    out = console or _stdout()
+    work, machine = report.workload, report.machine
+    out.print(
+        f"{report.model}: {work.num_prompts} prompts of {work.prompt_len} random ids, "
+        f"{work.new_tokens} new tokens each, greedy ({work.num_new_tokens} new tokens, "
+        f"{job_flop(report.cost, work) / 1e9:.0f} GFLOP)",
+        highlight=False,
+    )
+    peaks = ", ".join(f"{dtype} {flop / 1e9:.0f}" for dtype, flop in machine.flop_s.items())
+    out.print(
+        f"{machine.cpu}, {machine.num_threads} threads: reads {machine.read_bytes_s / 1e9:.1f} "
+        f"GB/s, multiplies at GFLOP/s: {peaks}; others used {_percent(machine.others_share)} "
+        "of the CPUs",
+        highlight=False,
+    )
+    out.print(_table(report))
+    for note in _notes(report):
+        out.print(note, highlight=False)
+
+
+def _stdout() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def _table(report: Report) -> Table:
+    table = Table(show_edge=False, header_style="bold")
+    for heading in ("engine", "version", "weights", "activations"):
+        table.add_column(heading, no_wrap=True)
+    for heading in (
+        "out tok/s",
+        "min .. max",
+        "x Noria",
+        "of roof",
+        "start-up s",
+        "peak MiB",
+        "same ids",
+        "others",
+    ):
+        table.add_column(heading, justify="right")
+    for row in report.rows:
+        if row.rate:
+            table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    assert row.rate is not None
+    return (
+        row.engine,
+        row.version or "",
+        row.weights,
+        row.activations,
+        f"{row.rate.median:.1f}",
+        f"{row.rate.lowest:.1f} .. {row.rate.highest:.1f}",
+        "-" if row.noria_ratio is None else f"{row.noria_ratio:.2f}",
+        _percent(row.roof_share),
+        "-" if row.start_up_s is None else f"{row.start_up_s:.1f}",
+        "-" if row.peak_rss_bytes is None else f"{row.peak_rss_bytes / 2**20:.0f}",
+        _percent(row.agreement),
+        _percent(row.others_share) + ("!" if row.is_disturbed else ""),
+    )
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [
+        "out tok/s: new tokens per second, the median of "
+        f"{max((len(row.seconds) for row in report.rows), default=0)} alternating runs.",
+        *(f"roof: {line}" for line in _roof_lines(report)),
+    ]
+    if any(row.agreement is not None for row in report.rows):
+        notes.append(
+            f"same ids: prompts whose first {NUM_FIRST_IDS} ids are Noria's, float32 only."
+        )
+    if any(row.is_disturbed for row in report.rows):
+        notes.append(
+            f"! other processes used more than {LOUD_SHARE:.0%} of the CPUs during a run: "
+            "measure again on a quiet machine before comparing."
+        )
+    notes += [
+        f"{row.engine} {row.weights}/{row.activations}: {row.problem}"
+        for row in report.rows
+        if row.problem is not None
+    ]
+    return notes
+
+
+def _roof_lines(report: Report) -> list[str]:
+    """Return one line per pair of dtypes, in the order of the rows."""
+    lines = {
+        (row.weights, row.activations): (
+            f"{row.weights} weights, {row.activations} activations: compute "
+            f"{row.roofs.compute:.0f}, memory {row.roofs.memory:.0f} tok/s"
+        )
+        for row in report.rows
+    }
+    return list(lines.values())
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"
