@@ -22,6 +22,8 @@ from .operators import (
 
 _TILE_TOKENS = 32
 _TILE_VECTORS = 64
+_MANY_TILES = 8
+"""With so many tiles of rows a task takes all heads: their keys lie side by side in memory."""
 
 
 def tile_tokens(block_size: int) -> int:
@@ -124,10 +126,12 @@ def _attend_call(
     num_rows, num_heads, dim = q.shape
     num_blocks, block_size, num_kv_heads, _ = caches[0].shape
     num_requests, width = table.shape
-    tasks = -(-num_rows // row_tile) * num_kv_heads
+    tiles = -(-num_rows // row_tile)
+    task_heads = num_kv_heads if tiles >= _MANY_TILES else 1
+    tasks = tiles * num_kv_heads // task_heads
     rows = (num_rows, q.stride(0), num_requests, num_rows // num_requests, width)
     sizes = (num_blocks, block_size, num_heads, num_kv_heads, dim, tile_tokens(block_size))
-    args = (q, *caches, table, *lens, out, *rows, *sizes, row_tile, float(scale))
+    args = (q, *caches, table, *lens, out, *rows, *sizes, row_tile, float(scale), task_heads)
     return Call(kernel_name("attend", q.dtype), tasks, args)
 
 

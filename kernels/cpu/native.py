@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CommandList:
-    """Commands in the layout that the library reads (``csrc/command.h``), and what they point to."""
+    """Commands in the layout of ``csrc/command.h``, and the tensors that they point into."""
 
     commands: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     args: np.ndarray[tuple[int, ...], np.dtype[np.int64]]

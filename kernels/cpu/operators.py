@@ -74,6 +74,8 @@ def check_dense(name: str, tensor: Tensor, num_dims: int) -> None:
     A dimension of size 1 may have any stride.
     """
     expected = 1
+    if tensor.numel() == 0:
+        return
     for dim in range(tensor.dim() - 1, tensor.dim() - 1 - num_dims, -1):
         if tensor.shape[dim] != 1 and tensor.stride(dim) != expected:
             raise ValueError(f"{name} has strides {tensor.stride()}, expected dense rows")

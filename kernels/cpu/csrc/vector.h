@@ -86,26 +86,45 @@ inline vi lane_ids() {
   return ids;
 }
 
-// Halving tree: the order of the additions depends on the width only.
+// Each lane's partner at a distance: adding it for 8, 4, 2, 1 is a halving tree whose order depends
+// on the width only.
+inline vf swap_lanes(vf x, int distance) { return __builtin_shuffle(x, lane_ids() ^ distance); }
+
 inline float sum_lanes(vf x) {
-  float lanes[kWidth];
-  store(lanes, x);
-  for (int half = kWidth / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
+#pragma GCC unroll 4
+  for (int half = kWidth / 2; half > 0; half /= 2) x += swap_lanes(x, half);
+  return x[0];
 }
 inline float max_lanes(vf x) {
-  float lanes[kWidth];
-  store(lanes, x);
-  for (int half = kWidth / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
-  return lanes[0];
+#pragma GCC unroll 4
+  for (int half = kWidth / 2; half > 0; half /= 2) x = max(x, swap_lanes(x, half));
+  return x[0];
 }
 
-// e^x to about 1 unit in the last place; exactly 1 at 0, exactly 0 below -87.3, about 3e38 above 88.4.
+// Turns rows into columns: each round interleaves row i with row i + kWidth / 2.
+inline void transpose(vi (&rows)[kWidth]) {
+  vi low, high;
+  for (int i = 0; i < kWidth; ++i) {
+    low[i] = i / 2 + i % 2 * kWidth;
+    high[i] = low[i] + kWidth / 2;
+  }
+#pragma GCC unroll 4
+  for (int round = 1; round < kWidth; round *= 2) {
+    vi next[kWidth];
+#pragma GCC unroll 8
+    for (int i = 0; i < kWidth / 2; ++i) {
+      next[2 * i] = __builtin_shuffle(rows[i], rows[i + kWidth / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kWidth / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) rows[i] = next[i];
+  }
+}
+
+// e^x to about 1 unit in the last place; exactly 1 at 0, 0 below -87.3, infinity above 88.72.
 // (Cody-Waite reduction by ln 2, then the Taylor terms up to x^7 / 7!, of which the last is needed.)
 inline vf exponential(vf x) {
-  vf clamped = max(min(x, splat(88.0f)), splat(-87.3f));
+  vf clamped = max(min(x, splat(88.72f)), splat(-87.3f));
   vf shifted = clamped * 1.44269504f + 12582912.0f;
   vf n = shifted - 12582912.0f;
   vf r = clamped - n * 0.693145752f;
@@ -120,5 +139,6 @@ inline vf exponential(vf x) {
   p = p * r + 1.0f;
   vi exponent = ((vi)shifted - 0x4b400000) << 23;
   vf scaled = (vf)((vi)p + exponent);
+  scaled = select(x > splat(88.72f), splat(__builtin_inff()), scaled);
   return select(x < splat(-87.3f), vf{}, scaled);
 }
