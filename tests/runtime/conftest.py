@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -229,6 +229,15 @@ class DenseModel:
         temperature = torch.tensor([params.temperature], dtype=torch.float32)
         top_p = torch.tensor([params.top_p], dtype=torch.float32)
         return int(ReferenceKernels.sample(row, temperature, top_k, top_p, uniform))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Run tiny models on one thread: two that wait for each other are slow on a busy machine."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="session")

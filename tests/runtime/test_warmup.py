@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from noria.kernels.cpu import CpuKernels
+from noria.kernels.reference import ReferenceKernels
+from noria.runtime.warmup import warm_up
+
+ODD_ROWS = (1, 2, 3, 5, 6, 7, 9)
+
+
+class UnpackedLinear(nn.Module):
+    """A linear layer whose bits depend on the number of rows: plain F.linear, unpadded."""
+
+    def __init__(self, weight_OI, bias_O, out_dtype):
+        super().__init__()
+        self.register_buffer("weight", weight_OI.clone())
+        self.out_dtype = out_dtype
+
+    def forward(self, x_RI):
+        return nn.functional.linear(x_RI, self.weight).to(self.out_dtype)
+
+
+class UnpackedKernels(CpuKernels):
+    """The mutation: CPU kernels with linear layers that are not batch-invariant."""
+
+    def make_linear(self, weight_OI, bias_O, out_dtype):
+        return UnpackedLinear(weight_OI, bias_O, out_dtype)
+
+
+def report(tiny):
+    return warm_up(tiny.graphs, tiny.cache, tiny.model.architecture.vocab_size)
+
+
+@pytest.fixture
+def odd_shape(make_shape):
+    return make_shape(max_num_seqs=9, seqs=ODD_ROWS, tokens=(5, 7, 64), max_num_prefill_seqs=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_cpu_kernels_give_the_same_bits_in_every_graph(make_engine, odd_shape, dtype):
+    tiny = make_engine(odd_shape, kernels=CpuKernels(), dtype=dtype)
+
+    result = report(tiny)
+
+    assert result.is_invariant
+    assert result.num_graphs == len(tiny.plan.buckets) == 10
+
+
+def test_the_check_fails_on_linears_that_depend_on_the_row_count(make_engine, odd_shape):
+    tiny = make_engine(odd_shape, kernels=UnpackedKernels(), dtype=torch.float32)
+
+    result = report(tiny)
+
+    assert not result.is_invariant
+    assert any(label.startswith("decode_s") for label in result.differing)
+
+
+def test_c03_warm_up_leaves_the_whole_cache_as_it_was(make_engine, odd_shape):
+    tiny = make_engine(odd_shape, kernels=CpuKernels(), dtype=torch.float32)
+
+    report(tiny)
+
+    assert all((cache == 0).all() for cache in (*tiny.cache.keys, *tiny.cache.values))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"block_size": 1, "num_blocks": 2},
+        {"block_size": 1, "num_blocks": 9},
+        {"tokens": (1,), "max_num_batched_tokens": 1},
+        {"tokens": (2,), "max_num_batched_tokens": 2, "max_model_len": 2},
+        {"decode_context": (2,), "prefill_context": (1, 2)},
+    ],
+    ids=["one-slot", "block-of-one", "one-token-prefill", "shortest", "small-contexts"],
+)
+def test_the_probe_fits_the_smallest_engines(make_engine, make_shape, settings):
+    tiny = make_engine(make_shape(**settings))
+
+    result = report(tiny)
+
+    assert result.num_graphs == len(tiny.plan.buckets)
+    assert all((cache == 0).all() for cache in (*tiny.cache.keys, *tiny.cache.values))
+
+
+def test_every_graph_runs_once_before_serving(make_engine, make_shape):
+    ran = []
+
+    class Counting(ReferenceKernels):
+        def compile(self, graph, inputs, output):
+            run = super().compile(graph, inputs, output)
+            return lambda: (ran.append(output.shape), run())
+
+    tiny = make_engine(make_shape(), kernels=Counting())
+    report(tiny)
+
+    assert len(ran) >= len(tiny.plan.buckets)
