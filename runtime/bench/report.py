@@ -108,6 +108,11 @@ def rate_of(seconds: Sequence[float], num_new_tokens: int) -> Rate | None:
     return Rate(median(rates), min(rates), max(rates))
 
 
+def is_loud(others_share: float | None) -> bool:
+    """Return whether other processes used too much of the CPUs."""
+    return others_share is not None and others_share > LOUD_SHARE
+
+
 def agreement_of(result: PeerResult, results: Sequence[PeerResult]) -> float | None:
     """Return the share of prompts whose first ids are those of the reference.
 
@@ -154,7 +159,7 @@ def _row(
         roof_share=rate.median / bounds.lowest if rate else None,
         agreement=agreement_of(result, results),
         others_share=others,
-        is_disturbed=others is not None and others > LOUD_SHARE,
+        is_disturbed=is_loud(others),
         problem=result.problem,
     )
 

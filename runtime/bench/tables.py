@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .offline import NUM_FIRST_IDS
-from .report import LOUD_SHARE, Report, Row
+from .report import LOUD_SHARE, Report, Row, is_loud
 from .roofline import job_flop
 
 PLAIN_WIDTH = 160
@@ -26,8 +26,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
     peaks = ", ".join(f"{dtype} {flop / 1e9:.0f}" for dtype, flop in machine.flop_s.items())
     out.print(
         f"{machine.cpu}, {machine.num_threads} threads: reads {machine.read_bytes_s / 1e9:.1f} "
-        f"GB/s, multiplies at GFLOP/s: {peaks}; others used {_percent(machine.others_share)} "
-        "of the CPUs",
+        f"GB/s, multiplies at {peaks} GFLOP/s; others used "
+        f"{_others(machine.others_share)} of the CPUs",
         highlight=False,
     )
     out.print(_table(report))
@@ -75,7 +75,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "-" if row.start_up_s is None else f"{row.start_up_s:.1f}",
         "-" if row.peak_rss_bytes is None else f"{row.peak_rss_bytes / 2**20:.0f}",
         _percent(row.agreement),
-        _percent(row.others_share) + ("!" if row.is_disturbed else ""),
+        _others(row.others_share),
     )
 
 
@@ -89,10 +89,11 @@ def _notes(report: Report) -> list[str]:
         notes.append(
             f"same ids: prompts whose first {NUM_FIRST_IDS} ids are Noria's, float32 only."
         )
-    if any(row.is_disturbed for row in report.rows):
+    shares = [report.machine.others_share, *(row.others_share for row in report.rows)]
+    if any(is_loud(share) for share in shares):
         notes.append(
-            f"! other processes used more than {LOUD_SHARE:.0%} of the CPUs during a run: "
-            "measure again on a quiet machine before comparing."
+            f"! other processes used more than {LOUD_SHARE:.0%} of the CPUs: measure again on a "
+            "quiet machine before comparing."
         )
     notes += [
         f"{row.engine} {row.weights}/{row.activations}: {row.problem}"
@@ -112,6 +113,10 @@ def _roof_lines(report: Report) -> list[str]:
         for row in report.rows
     }
     return list(lines.values())
+
+
+def _others(share: float | None) -> str:
+    return _percent(share) + ("!" if is_loud(share) else "")
 
 
 def _percent(share: float | None) -> str:
