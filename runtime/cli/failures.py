@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,19 @@ def user_file(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Let an interrupt wait for the end of the block, which is done whole or not at all."""
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise KeyboardInterrupt
 
 
 @contextmanager

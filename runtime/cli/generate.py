@@ -12,7 +12,7 @@ import click
 
 from ..config import load_config
 from .compile import invariance_text
-from .failures import EXIT_STATUSES, SOME_FAILED
+from .failures import EXIT_STATUSES, SOME_FAILED, held_interrupts
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
 from .result_file import Result, ResultWriter, open_results
@@ -83,8 +83,9 @@ def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
         with show_progress("generate") as progress:
             progress("", 0, len(lines))
             for result in _results(llm, lines):
-                writer.write(result)
-                tally.add(result)
+                with held_interrupts():
+                    writer.write(result)
+                    tally.add(result)
                 progress("", tally.num_finished + tally.num_failed, len(lines))
     finally:
         padding = llm.loaded.runner.padding
