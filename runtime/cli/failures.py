@@ -54,8 +54,8 @@ def held_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-    if held:
-        raise KeyboardInterrupt
+    if held and callable(handler):
+        handler(held[0], None)
 
 
 @contextmanager

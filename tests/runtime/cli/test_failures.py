@@ -191,9 +191,14 @@ def test_a_full_disk_is_the_users_and_a_closed_pipe_is_nobodys() -> None:
 def test_an_interrupt_waits_until_a_record_is_written_and_counted() -> None:
     before, done = signal.getsignal(signal.SIGINT), []
 
-    with pytest.raises(KeyboardInterrupt), held_interrupts():
-        os.kill(os.getpid(), signal.SIGINT)
-        done += ["written", "counted"]
+    def write_and_count() -> None:
+        with held_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("written")
+            done.append("counted")
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_count()
 
     assert done == ["written", "counted"]
     assert signal.getsignal(signal.SIGINT) is before
