@@ -99,9 +99,7 @@ def _decode_specs(
     _check_cache(q, k, v, k_cache, v_cache)
     _check_requests(q.shape[0], slots, table, context_lens, query_lens)
     if context_lens.shape[0] == 0 or q.shape[0] % context_lens.shape[0]:
-        raise ValueError(
-            f"{q.shape[0]} rows do not divide among {context_lens.shape[0]} requests"
-        )
+        raise ValueError(f"{q.shape[0]} rows do not divide among {context_lens.shape[0]} requests")
     return _result(q)
 
 

@@ -99,9 +99,7 @@ def _key(compiler: str, isa: InstructionSet, sources: dict[str, bytes]) -> str:
     return f"{isa.name}-{digest.hexdigest()[:20]}"
 
 
-def _compile(
-    compiler: str, isa: InstructionSet, sources: dict[str, bytes], work: Path
-) -> Path:
+def _compile(compiler: str, isa: InstructionSet, sources: dict[str, bytes], work: Path) -> Path:
     for name, text in sources.items():
         (work / name).write_bytes(text)
     units = [work / name for name in sources if name.endswith(".cpp")]

@@ -42,9 +42,7 @@ def _norm_specs(x_RE: Tensor, weight_E: Tensor, eps: float) -> tuple[TensorSpec,
     return (TensorSpec(tuple(x_RE.shape), x_RE.dtype),)
 
 
-def _norm_calls(
-    outs: tuple[Tensor, ...], x_RE: Tensor, weight_E: Tensor, eps: float
-) -> list[Call]:
+def _norm_calls(outs: tuple[Tensor, ...], x_RE: Tensor, weight_E: Tensor, eps: float) -> list[Call]:
     num_rows, width = x_RE.shape
     tasks, rows = row_chunks(num_rows, width)
     args = (x_RE, weight_E, outs[0], num_rows, rows, width, x_RE.stride(0), float(eps))

@@ -52,6 +52,6 @@ class TorchKernels(ReferenceKernels, CpuKernels):
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:
         """Pack the weight for oneDNN where it can, else keep it."""
-        if not torch.backends.mkldnn.is_available():
+        if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             return super().make_linear(weight_OI, bias_O, out_dtype)
         return PackedLinear(weight_OI, bias_O, out_dtype)

@@ -45,7 +45,8 @@ def capture(module: nn.Module, inputs: Sequence[object]) -> StaticGraph:
 def _attribute(module: nn.Module, program: torch.export.ExportedProgram, name: str) -> Tensor:
     """Return the module's own tensor, so that graphs share it; export may hold constants too."""
     if name in program.constants:
-        return program.constants[name]
+        constant: Tensor = program.constants[name]
+        return constant
     owner, _, attribute = name.rpartition(".")
     value: Tensor = getattr(module.get_submodule(owner), attribute)
     return value

@@ -101,9 +101,7 @@ class _Lowering:
     def _add_commands(self, node: fx.Node, target: torch._ops.OpOverload) -> None:
         kernel = OPERATORS[target._schema.name.split("::")[1]]
         args = self._resolve(node.args)
-        outs = tuple(
-            self._new(node, index, spec) for index, spec in enumerate(kernel.specs(*args))
-        )
+        outs = tuple(self._new(node, index, spec) for index, spec in enumerate(kernel.specs(*args)))
         self._calls += kernel.calls(outs, *args)
         self._values[node] = outs[0] if len(outs) == 1 else outs
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -14,8 +15,8 @@ from . import attention, elementwise, linear, sampler
 from .operators import NAMESPACE, Operator
 
 
-def _register(operators: Mapping[str, Operator]) -> torch.library.Library:
-    library = torch.library.Library(NAMESPACE, "DEF")
+def _register(operators: Mapping[str, Operator]) -> object:
+    library: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
     for name, operator in operators.items():
         library.define(name + operator.schema)
         library.impl(name, operator.eager, "CPU")

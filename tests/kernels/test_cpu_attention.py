@@ -57,7 +57,7 @@ requests_strategy = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     requests=requests_strategy,
     kv_heads=st.integers(1, 3),

@@ -74,7 +74,10 @@ def test_norm_uses_eps_and_takes_a_row_of_zeros(dtype: torch.dtype):
 @pytest.mark.parametrize("dim", [2, 6, 16, 64, 80])
 def test_rope_matches_the_reference_on_views(dtype: torch.dtype, dim: int):
     qkv = rand(7, 5 * dim, dtype=dtype)
-    q, k = qkv[:, : 3 * dim].unflatten(1, (3, dim)), qkv[:, 3 * dim : 4 * dim].unflatten(1, (1, dim))
+    q, k = (
+        qkv[:, : 3 * dim].unflatten(1, (3, dim)),
+        qkv[:, 3 * dim : 4 * dim].unflatten(1, (1, dim)),
+    )
     cos_sin, positions = rand(30, dim, dtype=torch.float32), int32(0, 29, 4, 4, 13, 1, 2)
 
     results = KERNELS.rope(q, k, positions, cos_sin)

@@ -1,4 +1,4 @@
-// Writing keys and values into the block cache, and attention that reads them from there only.
+// Attention that reads keys and values from the block cache only, new ones included.
 //
 // Prefill and decode run the same code. A row (one token) and a head go through the same operations
 // in the same order whatever the bucket, the neighbours or the phase: key tiles start at multiples
@@ -7,76 +7,11 @@
 #include <algorithm>
 #include <cfloat>
 
-#include "command.h"
+#include "attention.h"
 #include "panel.h"
 #include "scratch.h"
 
 namespace {
-
-template <class T>
-void write_kv(const Arg* args, int64_t task) {
-  const T* k = pointer<const T>(args[0]);
-  const T* v = pointer<const T>(args[1]);
-  T* k_cache = pointer<T>(args[2]);
-  T* v_cache = pointer<T>(args[3]);
-  const int32_t* slots = pointer<const int32_t>(args[4]);
-  const int64_t rows = args[5].i, k_stride = args[6].i, v_stride = args[7].i;
-  const int64_t width = args[8].i, num_slots = args[9].i, rows_per_task = args[10].i;
-  const int64_t last = std::min(rows, (task + 1) * rows_per_task);
-  for (int64_t row = task * rows_per_task; row < last; ++row) {
-    const int64_t slot = slots[row];
-    if (slot < 0 || slot >= num_slots) continue;
-    std::copy_n(k + row * k_stride, width, k_cache + slot * width);
-    std::copy_n(v + row * v_stride, width, v_cache + slot * width);
-  }
-}
-
-template <class T>
-struct Attention {
-  const T *q, *k_cache, *v_cache;
-  const int32_t *block_table, *query_start_loc, *context_lens, *query_lens;
-  T* out;
-  int64_t rows, q_stride, requests, queries, table_width;
-  int64_t num_blocks, block_size, heads, kv_heads, dim, tile_tokens, row_tile;
-  float scale;
-
-  explicit Attention(const Arg* args)
-      : q(pointer<const T>(args[0])),
-        k_cache(pointer<const T>(args[1])),
-        v_cache(pointer<const T>(args[2])),
-        block_table(pointer<const int32_t>(args[3])),
-        query_start_loc(pointer<const int32_t>(args[4])),
-        context_lens(pointer<const int32_t>(args[5])),
-        query_lens(pointer<const int32_t>(args[6])),
-        out(pointer<T>(args[7])),
-        rows(args[8].i),
-        q_stride(args[9].i),
-        requests(args[10].i),
-        queries(args[11].i),
-        table_width(args[12].i),
-        num_blocks(args[13].i),
-        block_size(args[14].i),
-        heads(args[15].i),
-        kv_heads(args[16].i),
-        dim(args[17].i),
-        tile_tokens(args[18].i),
-        row_tile(args[19].i),
-        scale(float(args[20].f)) {}
-
-  int64_t group() const { return heads / kv_heads; }
-
-  // The request that owns a row, or -1. Decode rows are in request order, `queries` for each;
-  // prefill rows are found by the requests' starts (few).
-  int64_t request_of(int64_t row) const {
-    if (!query_start_loc) return row % queries < query_lens[row / queries] ? row / queries : -1;
-    for (int64_t p = 0; p < requests; ++p)
-      if (row >= query_start_loc[p] && row < query_start_loc[p] + query_lens[p]) return p;
-    return -1;
-  }
-  int64_t first_row(int64_t request) const {
-    return query_start_loc ? query_start_loc[request] : request * queries;
-  }
-};
 
 // Consecutive rows of one request, with the query heads of some key/value heads. For one of those,
 // index i stands for (row i / group, head i % group).
@@ -121,8 +56,9 @@ class Segment {
     Scratch& scratch = thread_scratch();
     scratch.begin(Scratch::bytes<T>(all * a_.dim) + Scratch::bytes<T>(k_size) +
                   Scratch::bytes<float>(v_size) + Scratch::bytes<float>(size_ * padded_tokens_) +
-                  Scratch::bytes<float>(all * padded_dim_) + 2 * Scratch::bytes<float>(all + kWidth) +
-                  2 * Scratch::bytes<float>(vector) + Scratch::bytes<T>(kv_heads_ * a_.dim) +
+                  Scratch::bytes<float>(all * padded_dim_) +
+                  2 * Scratch::bytes<float>(all + kWidth) + 2 * Scratch::bytes<float>(vector) +
+                  Scratch::bytes<T>(kv_heads_ * a_.dim) +
                   Scratch::bytes<int32_t>(padded_tokens_) +
                   2 * Scratch::bytes<const T*>(padded_tokens_));
     q_ = scratch.take<T>(all * a_.dim);
@@ -214,8 +150,14 @@ class Segment {
     const int64_t panels = padded_tokens_ / kPanel;
     for (int64_t panel = 0; panel < panels; panel += kMaxPanels)
       for (int64_t i = first; i < size_; i += kMaxRows) {
-        Product<T> product{q_ + (head * size_ + i) * a_.dim, a_.dim, k_ + panel * k_panel, k_panel, a_.dim,
-                           scores_ + i * padded_tokens_ + panel * kPanel, padded_tokens_, nullptr,
+        Product<T> product{q_ + (head * size_ + i) * a_.dim,
+                           a_.dim,
+                           k_ + panel * k_panel,
+                           k_panel,
+                           a_.dim,
+                           scores_ + i * padded_tokens_ + panel * kPanel,
+                           padded_tokens_,
+                           nullptr,
                            a_.scale};
         multiply(product, std::min<int64_t>(kMaxRows, size_ - i),
                  std::min<int64_t>(kMaxPanels, panels - panel));
@@ -265,10 +207,15 @@ class Segment {
       int64_t rows = 1;
       while (rows < kMaxRows && i + rows < size_ && tokens_of(i + rows, base) == tokens) ++rows;
       for (int64_t panel = 0; panel < panels; panel += kMaxPanels) {
-        Product<float> product{scores_ + i * padded_tokens_, padded_tokens_, v_ + panel * panel_size,
-                               panel_size, tokens,
+        Product<float> product{scores_ + i * padded_tokens_,
+                               padded_tokens_,
+                               v_ + panel * panel_size,
+                               panel_size,
+                               tokens,
                                sums_ + (head * size_ + i) * padded_dim_ + panel * kPanel,
-                               padded_dim_, decay_ + i, 1.0f};
+                               padded_dim_,
+                               decay_ + i,
+                               1.0f};
         multiply(product, rows, std::min<int64_t>(kMaxPanels, panels - panel));
       }
       i += rows;
@@ -303,7 +250,7 @@ class Segment {
 template <class T>
 void attend(const Arg* args, int64_t task) {
   Attention<T> attention(args);
-  const int64_t kv_heads = args[21].i;  // per task
+  const int64_t kv_heads = attention.task_heads;
   const int64_t parts = attention.kv_heads / kv_heads;
   const int64_t tiles = (attention.rows + attention.row_tile - 1) / attention.row_tile;
   const int64_t kv_head = task % parts * kv_heads;
@@ -319,7 +266,8 @@ void attend(const Arg* args, int64_t task) {
     } else {
       const int64_t width = attention.group() * attention.dim;
       for (int64_t r = row; r < row + rows; ++r)
-        std::fill_n(attention.out + (r * attention.kv_heads + kv_head) * width, kv_heads * width, T{});
+        std::fill_n(attention.out + (r * attention.kv_heads + kv_head) * width, kv_heads * width,
+                    T{});
     }
     row += rows;
   }
@@ -328,8 +276,6 @@ void attend(const Arg* args, int64_t task) {
 }  // namespace
 
 extern "C" {
-void write_kv_f32(const Arg* args, int64_t task) { write_kv<float>(args, task); }
-void write_kv_bf16(const Arg* args, int64_t task) { write_kv<bf16>(args, task); }
 void attend_f32(const Arg* args, int64_t task) { attend<float>(args, task); }
 void attend_bf16(const Arg* args, int64_t task) { attend<bf16>(args, task); }
 }

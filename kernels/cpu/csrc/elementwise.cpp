@@ -62,12 +62,10 @@ void add_rms_norm(const Arg* args, int64_t task) {
   const int64_t residual_stride = args[10].i;
   const Rows rows(task, args[3], args[4]);
   for (int64_t row = rows.first; row < rows.last; ++row) {
+    const T *first = x + row * x_stride, *second = residual + row * residual_stride;
     T* total = sum + row * width;
-    for (int64_t e = 0; e < width; e += kWidth) {
-      const int64_t left = width - e;
-      store(total + e, load(x + row * x_stride + e, left) + load(residual + row * residual_stride + e, left),
-            left);
-    }
+    for (int64_t e = 0; e < width; e += kWidth)
+      store(total + e, load(first + e, width - e) + load(second + e, width - e), width - e);
     norm_row(total, weight, float(args[7].f), width, out + row * width);
   }
 }
@@ -111,8 +109,8 @@ void silu_mul(const Arg* args, int64_t task) {
     const T* gate = gate_up + row * stride;
     for (int64_t f = 0; f < width; f += kWidth) {
       const int64_t left = width - f;
-      vf x = load(gate + f, left);
-      store(out + row * width + f, x / (1.0f + exponential(-x)) * load(gate + width + f, left), left);
+      const vf x = load(gate + f, left), up = load(gate + width + f, left);
+      store(out + row * width + f, x / (1.0f + exponential(-x)) * up, left);
     }
   }
 }

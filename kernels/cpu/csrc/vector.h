@@ -122,7 +122,7 @@ inline void transpose(vi (&rows)[kWidth]) {
 }
 
 // e^x to about 1 unit in the last place; exactly 1 at 0, 0 below -87.3, infinity above 88.72.
-// (Cody-Waite reduction by ln 2, then the Taylor terms up to x^7 / 7!, of which the last is needed.)
+// (Cody-Waite reduction by ln 2, then the Taylor series to x^7 / 7!.)
 inline vf exponential(vf x) {
   vf clamped = max(min(x, splat(88.72f)), splat(-87.3f));
   vf shifted = clamped * 1.44269504f + 12582912.0f;

@@ -1,0 +1,256 @@
+"""Building the kernels: cache, races, instruction sets, one OpenMP runtime, no compiler."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from attention_cases import Heads, Request, make_decode, make_prefill
+
+from noria.kernels.cpu import CpuKernels
+from noria.kernels.cpu.build import (
+    AVX512,
+    GENERIC,
+    BuildError,
+    InstructionSet,
+    build,
+    cache_dir,
+    detect_instruction_set,
+    find_compiler,
+)
+from noria.kernels.cpu.fallback import TorchKernels
+from noria.kernels.cpu.native import load_library
+from noria.kernels.reference import ReferenceKernels
+
+TESTS = Path(__file__).parent
+FAST = InstructionSet("unoptimized", ("-O0",))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "noria" / "kernels"
+
+
+def compiler() -> str:
+    path = find_compiler()
+    assert path is not None
+    return path
+
+
+def counting_compiler(folder: Path) -> tuple[str, Path]:
+    """A compiler that notes each link it does."""
+    log, script = folder / "links", folder / "compiler"
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in *-shared*) echo link >> {log};; esac\nexec {compiler()} "$@"\n'
+    )
+    script.chmod(0o755)
+    return str(script), log
+
+
+def test_cache_dir_follows_the_xdg_rules(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_dir() == Path("/somewhere/noria/kernels")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "/home/user")
+    assert cache_dir() == Path("/home/user/.cache/noria/kernels")
+
+
+def test_a_library_is_compiled_once_even_by_builders_at_the_same_time(cache, tmp_path):
+    path, log = counting_compiler(tmp_path)
+    barrier = threading.Barrier(2)
+
+    def build_at_once() -> Path:
+        barrier.wait()
+        return build(path, FAST)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (f.result() for f in [pool.submit(build_at_once) for _ in range(2)])
+    num_links = log.read_text().count("link")
+    again = build(path, FAST)
+
+    assert first == second == again
+    assert log.read_text().count("link") == num_links <= 2
+    assert [p.name for p in first.parent.iterdir()] == ["libnoria_cpu.so"]
+
+
+def test_flags_and_compilers_do_not_share_a_library(cache, tmp_path):
+    other, _ = counting_compiler(tmp_path)
+    same_flags = build(compiler(), FAST)
+
+    assert build(compiler(), InstructionSet("unoptimized", ("-O0", "-g"))) != same_flags
+    assert build(other, FAST) != same_flags
+
+
+def test_a_compiler_that_fails_is_named_with_its_message(cache):
+    with pytest.raises(BuildError, match=r"the C\+\+ compiler .* failed: .*no-such-option"):
+        build(compiler(), InstructionSet("wrong", ("--no-such-option",)))
+    with pytest.raises(BuildError, match="cannot run the C\\+\\+ compiler /nowhere/g"):
+        build("/nowhere/g++", GENERIC)
+    assert not list(cache.rglob("*.so"))
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_one_openmp_runtime_is_mapped():
+    """The library's libgomp.so.1 is torch's: two runtimes would fight for the cores."""
+    CpuKernels()
+
+    with open("/proc/self/maps") as maps:
+        mapped = {line.split()[-1] for line in maps if "libgomp" in line or "libiomp" in line}
+    assert len(mapped) == 1
+
+
+NARROW = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+from attention_cases import *
+from noria.kernels.cpu import CpuKernels
+from noria.kernels.cpu.build import detect_instruction_set
+from noria.kernels.reference import ReferenceKernels
+kernels, reference = CpuKernels(), ReferenceKernels()
+requests = [Request(9, 2, 1), Request(0, 3, 2), Request(70, 4, 4)]
+for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+    for num_inputs in (31, 64):
+        x = torch.randn(300, num_inputs).to(dtype)
+        weight = (torch.randn(83, num_inputs) / 8).to(dtype)
+        linear = kernels.make_linear(weight, None, dtype)
+        whole = linear(x)
+        expected = reference.make_linear(weight, None, dtype)(x)
+        torch.testing.assert_close(whole, expected, rtol=tolerance, atol=tolerance)
+        for rows in (1, 2, 3, 5, 8, 11, 129):
+            assert same_bits(linear(x[:rows]), whole[:rows]), rows
+    for size in (8, 24, 64):
+        heads = Heads(k_dim=size, v_dim=size, group=3, dtype=dtype)
+        step = make_prefill(requests, heads, Layout(num_rows=12, filler=float("nan")))
+        output = step.run(kernels)[0]
+        expected = step.run(reference)[0]
+        torch.testing.assert_close(output, expected, rtol=tolerance, atol=tolerance)
+        decoded = make_decode(requests, heads)
+        for rows in zip(decoded.request_rows(decoded.run(kernels)[0]), step.request_rows(output)):
+            assert same_bits(*rows)
+    x, weight = torch.randn(5, 37).to(dtype), torch.rand(37).to(dtype)
+    for name, args in (("rms_norm", (x, weight, 1e-5)), ("silu_mul", (x[:, :36] * 9,))):
+        results = [getattr(target, name)(*args) for target in (kernels, reference)]
+        torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+logits = torch.randn(8, 4099) * 3
+assert torch.equal(kernels.greedy(logits), reference.greedy(logits))
+params = [torch.full((8,), 0.7), torch.full((8,), 50, dtype=torch.int32)]
+params += [torch.full((8,), 0.9), torch.rand(8)]
+assert torch.equal(kernels.sample(logits, *params), reference.sample(logits, *params))
+print(detect_instruction_set().name)
+"""
+
+
+@pytest.mark.parametrize(("capability", "name"), [("avx2", "avx2"), ("default", "generic")])
+def test_narrower_instruction_sets_give_right_and_batch_invariant_results(capability, name):
+    capabilities = ["DEFAULT", "AVX2", "AVX512"]
+    if torch.backends.cpu.get_cpu_capability() not in capabilities[capability == "avx2" :]:
+        pytest.skip("this machine does not have it")
+
+    output = run_python(NARROW.format(tests=str(TESTS)), ATEN_CPU_CAPABILITY=capability)
+
+    assert output.split() == [name]
+
+
+@pytest.mark.skipif(
+    detect_instruction_set().name != "avx512_bf16", reason="needs AVX-512 with bf16"
+)
+def test_avx512_without_bf16_instructions_gives_right_results(monkeypatch):
+    """Its bf16 products are exact in fp32: another order of rounding, the same tolerance."""
+    code = "import torch; torch.cpu._is_avx512_bf16_supported = lambda: False\n"
+
+    assert run_python(code + NARROW.format(tests=str(TESTS))).split() == [AVX512.name]
+
+
+@pytest.fixture
+def torch_kernels(monkeypatch, tmp_path) -> TorchKernels:
+    """What a machine without a compiler gets; this process has loaded the library already."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    load_library.cache_clear()
+    with pytest.warns(RuntimeWarning, match=r"no C\+\+ compiler .* is on PATH; install g\+\+"):
+        kernels = CpuKernels()
+    assert isinstance(kernels, TorchKernels)
+    return kernels
+
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+
+
+def test_a_compiler_that_cannot_run_falls_back_with_its_reason():
+    with pytest.warns(RuntimeWarning, match="several times slower: cannot run the C"):
+        kernels = CpuKernels(compiler="/nowhere/g++")
+
+    assert isinstance(kernels, TorchKernels)
+
+
+@DTYPES
+def test_without_a_compiler_attention_is_the_reference(torch_kernels, dtype: torch.dtype):
+    for make in (make_prefill, make_decode):
+        step = make([Request(9, 2, 1), Request(0, 3, 2)], Heads(dtype=dtype))
+
+        assert torch.equal(step.run(torch_kernels)[0], step.run(ReferenceKernels())[0])
+
+
+@DTYPES
+@pytest.mark.parametrize("out_dtype", [None, torch.float32], ids=["same", "to_f32"])
+def test_without_a_compiler_linears_match_the_reference(torch_kernels, dtype, out_dtype):
+    weight, bias, x = torch.randn(30, 20) / 4, torch.randn(30), torch.randn(41, 20)
+    args = weight.to(dtype), bias.to(dtype), out_dtype or dtype
+    linear = torch_kernels.make_linear(*args)
+
+    for rows in (1, 3, 4, 8, 41):
+        got = linear(x[:rows].to(dtype))
+        expected = ReferenceKernels().make_linear(*args)(x[:rows].to(dtype))
+        tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@DTYPES
+def test_without_a_compiler_rows_are_batch_invariant(torch_kernels, dtype: torch.dtype):
+    linear = torch_kernels.make_linear(torch.randn(96, 64).to(dtype), None, dtype)
+    x = torch.randn(64, 64).to(dtype)
+    whole = linear(x)
+
+    for rows in (1, 2, 3, 4, 7, 8, 20, 33):
+        assert torch.equal(linear(x[:rows]), whole[:rows])
+
+
+def test_without_a_compiler_graphs_run(torch_kernels):
+    class Graph(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch_kernels.make_linear(torch.ones(4, 8), None, torch.float32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(torch_kernels.silu_mul(x))
+
+    x, output = torch.ones(2, 16), torch.zeros(2, 4)
+    run = torch_kernels.compile(Graph(), [x], output)
+    run()
+
+    torch.testing.assert_close(output, torch.full((2, 4), 8 * 0.7310586))
+
+
+def test_sources_are_part_of_the_package():
+    """A wheel without them could not build."""
+    folder = Path(sys.modules["noria.kernels.cpu.build"].__file__ or "").parent / "csrc"
+
+    assert {"command.h", "linear.cpp", "program.cpp"} <= {p.name for p in folder.iterdir()}
+    assert shutil.which(compiler()) == compiler()

@@ -1,0 +1,277 @@
+"""Graphs lowered to commands: same results as eager, static buffers, shared memory."""
+
+import gc
+
+import pytest
+import torch
+from attention_cases import Heads, Layout, Request, make_decode, same_bits
+from torch import Tensor, nn
+
+from noria.kernels.cpu import CpuKernels
+from noria.kernels.cpu.program import Program
+from noria.kernels.reference import ReferenceKernels
+
+KERNELS = CpuKernels()
+HEADS = Heads(num_kv_heads=2, group=2, dtype=torch.float32)
+WIDTH = 32
+
+
+class Layer(nn.Module):
+    """One decoder layer in miniature, built from any KernelSet."""
+
+    def __init__(self, kernels, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+
+        def linear(num_inputs: int, num_outputs: int) -> nn.Module:
+            weight = torch.randn(num_outputs, num_inputs, generator=generator) / num_inputs**0.5
+            return kernels.make_linear(weight, None, torch.float32)
+
+        self.kernels = kernels
+        self.qkv, self.out = linear(WIDTH, 64), linear(WIDTH, WIDTH)
+        self.gate_up, self.down = linear(WIDTH, 96), linear(48, WIDTH)
+        self.register_buffer("weight", torch.rand(WIDTH, generator=generator) + 0.5)
+        self.register_buffer("cos_sin", torch.randn(64, 8, generator=generator))
+        self.register_buffer("table", torch.randn(50, WIDTH, generator=generator))
+
+    def forward(self, inputs: dict[str, Tensor], caches: list[Tensor]) -> Tensor:
+        kernels = self.kernels
+        residual = kernels.embed(inputs["ids"], self.table)
+        qkv = self.qkv(kernels.rms_norm(residual, self.weight, 1e-5))
+        q, k, v = (part.unflatten(1, (-1, 8)) for part in qkv.split([32, 16, 16], dim=1))
+        q, k = kernels.rope(q, k, inputs["positions"], self.cos_sin)
+        named = {name: inputs[name] for name in inputs if name not in ("ids", "positions")}
+        attended = kernels.attend_decode(q, k, v, *caches, **named, scale=HEADS.scale)
+        x, residual = kernels.add_rms_norm(self.out(attended), residual, self.weight, 1e-5)
+        return self.down(kernels.silu_mul(self.gate_up(x))) + residual
+
+
+def make_inputs(seed: int, num_rows: int = 8) -> tuple[dict[str, Tensor], list[Tensor]]:
+    requests = [Request(9, 1, seed), Request(0, 1, seed + 1), Request(33, 1, seed + 2)]
+    step = make_decode(requests, HEADS, Layout(num_requests=num_rows))
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 50, (num_rows,), generator=generator, dtype=torch.int32)
+    positions = step.named["context_lens_S"].clone()
+    return {**step.named, "ids": ids, "positions": positions}, step.args[3:]
+
+
+def clones(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.clone() for tensor in tensors]
+
+
+def test_a_graph_matches_eager_to_the_bit_and_the_reference_closely():
+    inputs, caches = make_inputs(1)
+    eager_caches, graph_caches, other_caches = clones(caches), clones(caches), clones(caches)
+    output = torch.full((8, WIDTH), float("nan"))
+
+    KERNELS.compile(Layer(KERNELS), [inputs, graph_caches], output)()
+
+    assert same_bits(output, Layer(KERNELS)(inputs, eager_caches))
+    assert all(same_bits(*pair) for pair in zip(graph_caches, eager_caches, strict=True))
+    expected = Layer(ReferenceKernels())(inputs, other_caches)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_compiling_changes_no_input():
+    inputs, caches = make_inputs(1)
+    before = clones([*inputs.values(), *caches])
+
+    KERNELS.compile(Layer(KERNELS), [inputs, caches], torch.zeros(8, WIDTH))
+
+    for tensor, copy in zip([*inputs.values(), *caches], before, strict=True):
+        assert torch.equal(tensor, copy)
+
+
+def test_inputs_are_read_where_they_lie_at_every_run():
+    inputs, caches = make_inputs(1)
+    output = torch.zeros(8, WIDTH)
+    run = KERNELS.compile(Layer(KERNELS), [inputs, caches], output)
+
+    for seed in (5, 6):
+        new_inputs, new_caches = make_inputs(seed)
+        for buffer, value in zip(
+            [*inputs.values(), *caches], [*new_inputs.values(), *new_caches], strict=True
+        ):
+            buffer.copy_(value)
+        run()
+        assert same_bits(output, Layer(KERNELS)(new_inputs, new_caches))
+
+
+def test_graphs_share_memory_and_weights_and_do_not_disturb_each_other():
+    kernels = CpuKernels()
+    layer, steps = Layer(kernels), [make_inputs(seed, rows) for seed, rows in ((1, 16), (4, 8))]
+    outputs = [torch.zeros(rows, WIDTH) for rows in (16, 8)]
+    runs = []
+    sizes = []
+    for (inputs, caches), output in zip(steps, outputs, strict=True):
+        runs.append(kernels.compile(layer, [inputs, caches], output))
+        sizes.append(kernels._pool.num_bytes)
+
+    for _ in range(2):
+        for run, (inputs, caches), output in zip(runs, steps, outputs, strict=True):
+            eager = clones(caches)
+            run()
+            assert same_bits(output, layer(inputs, eager))
+    assert sizes[0] == sizes[1] > 0
+
+
+def test_memory_inside_a_graph_is_reused():
+    class Chain(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            for _ in range(40):
+                x = KERNELS.rms_norm(x, weight, 1e-5)
+            return x
+
+    kernels, x = CpuKernels(), torch.ones(4, 8)
+    run = kernels.compile(Chain(), [x, torch.ones(8)], torch.zeros(4, 8))
+
+    assert run.num_commands == 40
+    assert kernels._pool.num_bytes == 2 * x.nbytes
+
+
+def test_programs_keep_what_they_point_to_alive():
+    inputs, caches = make_inputs(1)
+    expected = Layer(KERNELS)(inputs, clones(caches))
+    output = torch.zeros(8, WIDTH)
+    run = KERNELS.compile(Layer(KERNELS), [inputs, caches], output)
+    del inputs, caches
+    gc.collect()
+    noise = [torch.full((1000,), float("nan")) for _ in range(100)]
+
+    run()
+
+    assert same_bits(output, expected)
+    assert len(noise) == 100
+
+
+def test_a_model_is_one_list_of_commands():
+    class Pure(Layer):
+        def forward(self, inputs: dict[str, Tensor], caches: list[Tensor]) -> Tensor:
+            x = self.kernels.embed(inputs["ids"], self.table)
+            return self.down(self.kernels.silu_mul(self.gate_up(x)))
+
+    inputs, caches = make_inputs(1)
+    output = torch.zeros(8, WIDTH)
+
+    run = KERNELS.compile(Pure(KERNELS), [inputs, caches], output)
+
+    assert isinstance(run, Program)
+    assert (len(run.steps), run.num_commands) == (1, 4)
+
+
+class Torch(nn.Module):
+    """Operators of torch between ours, of every kind that lowering tells apart."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        x = KERNELS.rms_norm(x, weight, 1e-5)
+        if self.kind == "function":
+            x = x * 2 + x.flip(0)
+        elif self.kind == "two results":
+            values, order = x.sort(dim=1)
+            x = values + order
+        elif self.kind == "in place":
+            x = x.clone()
+            x.mul_(3)
+        elif self.kind == "copying reshape":
+            x = x.t().reshape(4, 8)
+        elif self.kind == "views":
+            x = x[1:3].unsqueeze(0).expand(2, 2, 8).reshape(4, 8)
+        elif self.kind == "last":
+            return KERNELS.rms_norm(x.contiguous(), weight, 1e-5).t().contiguous().view(4, 8)
+        elif self.kind == "unused":
+            KERNELS.silu_mul(x)
+        elif self.kind == "input":
+            return weight.expand(4, 8)
+        return KERNELS.rms_norm(x, weight, 1e-5)
+
+
+KINDS = [
+    *("function", "two results", "in place", "copying reshape"),
+    *("views", "last", "unused", "input"),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_torch_operators_run_between_commands(kind: str):
+    x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
+    output = torch.zeros(4, 8)
+    run = KERNELS.compile(Torch(kind), [x, weight], output)
+
+    for _ in range(3):
+        x.copy_(torch.randn(4, 8))
+        run()
+        assert same_bits(output, Torch(kind)(x, weight).contiguous())
+
+
+def test_the_result_may_be_a_view_of_an_operators_result():
+    class Reshaped(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            return KERNELS.rms_norm(x, weight, 1e-5).view(2, 2, 8)
+
+    class Part(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            return KERNELS.rms_norm(x, weight, 1e-5)[1:3]
+
+    x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
+    outputs = [torch.zeros(2, 2, 8), torch.zeros(2, 8)]
+    runs = [
+        KERNELS.compile(graph, [x, weight], output)
+        for graph, output in zip((Reshaped(), Part()), outputs, strict=True)
+    ]
+
+    for run in runs:
+        run()
+
+    expected = KERNELS.rms_norm(x, weight, 1e-5)
+    assert same_bits(outputs[0], expected.view(2, 2, 8))
+    assert same_bits(outputs[1], expected[1:3])
+    assert [len(run.steps) for run in runs] == [1, 2]
+
+
+def test_an_output_that_is_also_an_input_is_written_last():
+    class Twice(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            normed = KERNELS.rms_norm(x, weight, 1e-5)
+            return KERNELS.add_rms_norm(normed, x, weight, 1e-5)[1]
+
+    x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
+    expected = Twice()(x, weight)
+
+    KERNELS.compile(Twice(), [x, weight], x)()
+
+    assert same_bits(x, expected)
+
+
+def test_an_output_buffer_that_does_not_fit_is_refused():
+    x, weight = torch.ones(4, 8), torch.ones(8)
+
+    for output in (torch.zeros(4, 7), torch.zeros(4, 8, dtype=torch.bfloat16)):
+        with pytest.raises(ValueError, match="output buffer is"):
+            KERNELS.compile(Torch("unused"), [x, weight], output)
+
+
+def test_a_graph_with_two_results_is_refused():
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return KERNELS.silu_mul(x), x
+
+    with pytest.raises(ValueError, match="returns 2 values, expected one tensor"):
+        KERNELS.compile(Two(), [torch.ones(2, 8)], torch.zeros(2, 4))
+
+
+def test_wrong_shapes_are_refused_when_compiling():
+    with pytest.raises(ValueError, match=r"x has shape \(4, 8\), expected \(4, 7\)"):
+        KERNELS.compile(Torch("unused"), [torch.ones(4, 8), torch.ones(7)], torch.zeros(4, 8))
+
+
+def test_data_dependent_shapes_are_refused():
+    class Unknown(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[x > 0]
+
+    with pytest.raises(ValueError, match="shape that is not static"):
+        KERNELS.compile(Unknown(), [torch.ones(4)], torch.zeros(4))
