@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+
+from noria.runtime.errors import BackendError, ConfigError, ModelError, NoriaError, RequestError
+from noria.runtime.llm import LLM
+from noria.runtime.sampling_params import SamplingParams
+
+TINY = {
+    "model": {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "eos_token_id": 299,
+    },
+    "backend": "reference",
+    "max_model_len": 64,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 64,
+    "block_size": 8,
+    "num_blocks": 40,
+    "sampling": {"temperature": 0, "max_tokens": 6},
+}
+GREEDY = SamplingParams(temperature=0, max_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    return LLM(TINY)
+
+
+def test_outputs_come_in_the_order_of_the_prompts(llm):
+    params = [SamplingParams(temperature=0, max_tokens=n) for n in (9, 2, 5, 1, 7)]
+    prompts = ["a", "bb", [1, 2, 3], "dddd", [4]]
+
+    outputs = llm.generate(prompts, params)
+
+    assert [o.prompt for o in outputs] == ["a", "bb", None, "dddd", None]
+    assert outputs[2].prompt_token_ids == (1, 2, 3)
+    assert [len(o.token_ids) for o in outputs] == [9, 2, 5, 1, 7]
+    assert all(isinstance(o.text, str) for o in outputs)
+
+
+def test_one_prompt_alone_is_a_list_of_one(llm):
+    assert [o.prompt for o in llm.generate("one")] == ["one"]
+    assert [o.prompt_token_ids for o in llm.generate([7, 8])] == [(7, 8)]
+    assert llm.generate([]) == []
+
+
+def test_without_params_the_configuration_decides(llm):
+    (default,) = llm.generate("abc")
+    (explicit,) = llm.generate("abc", GREEDY)
+
+    assert len(default.token_ids) == 6
+    assert default.token_ids == explicit.token_ids
+
+
+def test_a_bad_prompt_gives_an_error_and_harms_nobody(llm):
+    expected = [o.token_ids for o in llm.generate(["good", "also good"], GREEDY)]
+
+    outputs = llm.generate(["good", [], [300], [1] * 64, ["x"], "also good"], GREEDY)
+
+    assert [o.token_ids for o in (outputs[0], outputs[-1])] == expected
+    assert [o.finish_reason for o in outputs] == ["length", *["error"] * 4, "length"]
+    for output, fragment in zip(
+        outputs[1:5], ["no tokens", "300", "64 tokens", "'x'"], strict=True
+    ):
+        assert fragment in output.error
+
+
+def test_requests_are_yielded_as_they_finish(llm):
+    params = [SamplingParams(temperature=0, max_tokens=n) for n in (9, 1, 5)]
+
+    order = [index for index, _ in llm.iterate(["a", "b", "c"], params)]
+
+    assert order == [1, 2, 0]
+
+
+def test_interleaved_iterations_all_get_their_outputs(llm):
+    first, second = llm.iterate(["a"] * 3, GREEDY), llm.iterate(["b"] * 3, GREEDY)
+
+    got = [next(first), next(second), *first, *second]
+
+    assert sorted(index for index, _ in got) == [0, 0, 1, 1, 2, 2]
+    assert {o.prompt for _, o in got} == {"a", "b"}
+
+
+def test_leaving_an_iteration_early_cancels_the_rest(llm):
+    iteration = llm.iterate(["a", "b"], [GREEDY, SamplingParams(temperature=0, max_tokens=1)])
+
+    next(iteration)
+    iteration.close()
+
+    assert not llm.loaded.engine.has_unfinished
+
+
+def test_streamed_pieces_join_to_the_generated_text(llm):
+    (whole,) = llm.generate("stream me", GREEDY)
+
+    assert "".join(llm.stream("stream me", GREEDY)) == whole.text
+
+
+def test_leaving_a_stream_early_cancels_it(llm):
+    stream = llm.stream("stream me", SamplingParams(temperature=0, max_tokens=50))
+
+    next(stream)
+    stream.close()
+
+    assert not llm.loaded.engine.has_unfinished
+
+
+def test_stream_refuses_what_cannot_run(llm):
+    with pytest.raises(RequestError, match="no tokens"):
+        next(llm.stream([], GREEDY))
+
+
+def test_chat_without_a_template_is_refused_per_request(llm):
+    (output,) = llm.chat([{"role": "user", "content": "hi"}])
+
+    assert output.finish_reason == "error"
+    assert "chat template" in output.error
+
+
+def test_params_must_be_one_or_as_many_as_prompts(llm):
+    with pytest.raises(NoriaError, match="2 sampling params for 3 prompts"):
+        llm.generate(["a", "b", "c"], [GREEDY, GREEDY])
+
+
+def test_j07_the_end_token_is_counted_but_is_not_text(llm):
+    (free,) = llm.generate([5, 6], SamplingParams(temperature=0, max_tokens=12))
+    stop = free.token_ids[4]
+
+    (output,) = llm.generate(
+        [5, 6], SamplingParams(temperature=0, max_tokens=12, stop_token_ids=(stop,))
+    )
+
+    kept = free.token_ids[: free.token_ids.index(stop)]
+    assert output.token_ids == (*kept, stop)
+    assert output.finish_reason == "stop"
+    assert output.text == llm.loaded.source.tokenizer.decode(kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "fragment"),
+    [
+        ({"max_model_len": 999}, (ConfigError, ModelError), "max_model_len"),
+        ({"model": "no-such-model"}, ModelError, "no-such-model"),
+        ({"num_blocks": "auto", "kv_cache_memory": 4096}, ConfigError, "kv_cache_memory"),
+        ({"backend": "neuron", "block_size": 8}, (BackendError, ConfigError), "neuron"),
+    ],
+    ids=["beyond-positions", "unknown-model", "too-little-memory", "neuron"],
+)
+def test_what_does_not_fit_is_refused_at_load(change, error, fragment):
+    with pytest.raises(error, match=fragment):
+        LLM(
+            {
+                key: value
+                for key, value in TINY.items()
+                if not ("kv_cache_memory" in change and key == "num_blocks")
+            }
+            | change
+        )
+
+
+def test_num_blocks_auto_is_resolved_once_and_says_how():
+    config = {key: value for key, value in TINY.items() if key != "num_blocks"}
+
+    size = LLM(config).loaded.cache_size
+    limited = LLM(config | {"kv_cache_memory": 20 * 2048}).loaded.cache_size
+
+    assert size.num_blocks == 4 * 8 + 1
+    assert "4 requests of 64 tokens" in size.reason
+    assert limited.num_blocks < size.num_blocks
+    assert "kv_cache_memory" in limited.reason
+
+
+def test_progress_names_every_graph():
+    seen = []
+
+    llm = LLM(TINY, progress=lambda label, index, total: seen.append((label, index, total)))
+
+    labels = [bucket.label for bucket in llm.loaded.plan.buckets]
+    assert [label for label, _, _ in seen] == [*labels, "done"]
+    assert seen[-1] == ("done", len(labels), len(labels))
