@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..bucketing import BucketPlan, DecodeBucket, PrefillBucket
 from ..kernels.kernel_set import KernelSet
+from .errors import BackendError
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
 from .kv_cache import KVCache
 from .model_graphs import ModelGraph
@@ -70,12 +71,19 @@ class CompiledGraphs:
         self._logits: dict[int, Tensor] = {}
 
     def compile(self, plan: BucketPlan, progress: Progress) -> None:
-        """Compile every graph of the plan, limit graphs first, and the samplers they need."""
+        """Compile every graph of the plan, limit graphs first, and the samplers they need.
+
+        Raises:
+            BackendError: a graph does not compile; names it and the setting to lower.
+        """
         buckets = plan.buckets
         for index, bucket in enumerate(buckets):
             progress(bucket.label, index, len(buckets))
-            self._models[bucket] = self._compile_model(bucket)
-            self._compile_samplers(num_logits_rows(bucket, self.layout))
+            try:
+                self._models[bucket] = self._compile_model(bucket)
+                self._compile_samplers(num_logits_rows(bucket, self.layout))
+            except (RuntimeError, MemoryError) as error:
+                raise BackendError(_compile_failure(bucket, error)) from error
         progress("done", len(buckets), len(buckets))
 
     @property
@@ -112,3 +120,12 @@ class CompiledGraphs:
             vocab_size = self._model.architecture.vocab_size
             self._logits[rows] = torch.zeros(rows, vocab_size, dtype=self._model.logits_dtype)
         return self._logits[rows]
+
+
+def _compile_failure(bucket: Bucket, error: Exception) -> str:
+    reason = str(error).strip().split("\n")[0] or type(error).__name__
+    setting = {"prefill": "max_num_batched_tokens", "decode": "max_num_seqs"}[bucket.phase]
+    return (
+        f"graph {bucket.label} failed to compile: {reason}; lower {setting} or max_model_len, "
+        f"or take its size out of the bucket lists"
+    )

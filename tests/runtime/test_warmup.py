@@ -6,6 +6,7 @@ from torch import nn
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
+from noria.runtime.errors import BackendError
 from noria.runtime.warmup import warm_up
 
 ODD_ROWS = (1, 2, 3, 5, 6, 7, 9)
@@ -98,3 +99,19 @@ def test_every_graph_runs_once_before_serving(make_engine, make_shape):
     report(tiny)
 
     assert len(ran) >= len(tiny.plan.buckets)
+
+
+def test_b14_a_graph_that_does_not_compile_is_named_with_what_to_lower(make_engine, make_shape):
+    class OutOfMemory(ReferenceKernels):
+        def compile(self, graph, inputs, output):
+            if output.shape[0] == 8:
+                raise RuntimeError("out of memory: 7 GiB\nlong trace")
+            return super().compile(graph, inputs, output)
+
+    with pytest.raises(BackendError) as error:
+        make_engine(make_shape(), kernels=OutOfMemory())
+
+    text = str(error.value)
+    assert text.startswith("graph decode_s8_c64 failed to compile: out of memory: 7 GiB; lower")
+    assert "max_num_seqs" in text
+    assert "\n" not in text
