@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noria.kernels.cpu import CpuKernels
 from noria.runtime.errors import RequestError
 from noria.runtime.sampling_params import SamplingParams
 
@@ -94,3 +97,43 @@ def test_tokens_equal_the_dense_model_for_any_traffic(make_engine, make_shape, d
     tiny = make_engine(data.draw(shapes(make_shape)))
 
     check_traffic(tiny, dense, data.draw(operations))
+
+
+@pytest.fixture(scope="module")
+def compiled(make_engine, make_shape):
+    shape = make_shape(max_num_seqs=5, seqs=(1, 3, 5), tokens=(9, 64), decode_context=(16,))
+    return make_engine(shape, kernels=CpuKernels(), dtype=torch.float32)
+
+
+@settings(FUZZ, max_examples=25)
+@given(traffic=operations)
+def test_compiled_graphs_give_the_tokens_of_the_dense_model_for_any_traffic(
+    compiled, dense, traffic
+):
+    check_traffic(compiled, dense, traffic)
+
+
+@pytest.mark.long
+@settings(FUZZ, max_examples=2000)
+@given(st.data())
+def test_tokens_equal_the_dense_model_for_much_more_traffic(make_engine, make_shape, dense, data):
+    tiny = make_engine(data.draw(shapes(make_shape)))
+
+    check_traffic(tiny, dense, data.draw(operations))
+
+
+def test_the_comparison_can_fail(make_engine, dense):
+    """A slot mapping that is off by one is a wrong answer that this fuzz must see."""
+    tiny = make_engine()
+    inner = tiny.runner.run_graph
+
+    def run_graph(graph, output):
+        inner(graph, output)
+        for cache in tiny.cache.keys:
+            cache.copy_(cache.roll(1, dims=1))
+
+    tiny.runner.run_graph = run_graph
+    greedy = SamplingParams(temperature=0, max_tokens=8)
+
+    with pytest.raises(AssertionError):
+        check_traffic(tiny, dense, [("submit", [i, 3, 9], greedy) for i in range(4)])

@@ -186,7 +186,7 @@ def test_c09_the_first_token_does_not_depend_on_the_bucket(make_engine, make_sha
     assert tokens[0][0] == tokens[1][0] == tokens[2][0] == tokens[3][0]
 
 
-def test_c14_logits_that_were_kept_do_not_change_with_later_steps(make_engine, target):
+def test_c14_tokens_that_were_kept_do_not_change_with_later_steps(make_engine, target):
     kernels, dtype = target
     tiny = make_engine(kernels=kernels, dtype=dtype)
     first = tiny.engine.submit([1, 2, 3], SamplingParams(temperature=0, max_tokens=5))
