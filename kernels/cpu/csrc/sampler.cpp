@@ -57,10 +57,10 @@ vd exponential(vd x) {
 
 // Order of the unsigned keys is the order of the logits; both zeros are one key.
 uint32_t rank_key(float logit) {
-  if (logit != logit) return 0;
   const float value = logit + 0.0f;
   const uint32_t bits = load_as<uint32_t>(&value);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  const uint32_t flip = uint32_t(int32_t(bits) >> 31) | 0x80000000u;
+  return logit == logit ? bits ^ flip : 0;
 }
 
 // Keeps the tokens with a larger key, and of those with this key the ids up to the last.
@@ -122,8 +122,11 @@ class Draw {
   Draw(const float* logits, int64_t size, float temperature)
       : size_(size), padded_((size + kDoubles - 1) / kDoubles * kDoubles) {
     Scratch& scratch = thread_scratch();
-    scratch.begin(Scratch::bytes<double>(padded_) + Scratch::bytes<uint32_t>(size_));
+    const int64_t blocks = (padded_ + kBlock - 1) / kBlock;
+    scratch.begin(Scratch::bytes<double>(padded_) + Scratch::bytes<double>(blocks) +
+                  Scratch::bytes<uint32_t>(size_));
     weights_ = scratch.take<double>(padded_);
+    sums_ = scratch.take<double>(blocks);
     keys_ = scratch.take<uint32_t>(size_);
     weigh(logits, logits[largest(logits, size)], temperature);
   }
@@ -135,34 +138,35 @@ class Draw {
 
   void keep_top_p(double p) {
     begin();
-    double total = 0;
-    for (int64_t id = 0; id < size_; ++id) total += weights_[id];
     // A goal above 0 keeps at least the first token.
-    const double goal = std::max(p * total, DBL_MIN);
+    const double goal = std::max(p * total(), DBL_MIN);
     keep(Selection(keys_, ids_).run([this](int32_t id) { return weights_[id]; }, goal));
   }
 
-  int32_t walk(double uniform) const {
-    double total = 0;
-    for (int64_t id = 0; id < size_; ++id) total += weights_[id];
-    const double goal = uniform * total;
+  // The first token in id order at which the sum exceeds the goal, found by blocks: one long chain
+  // of additions would take longer than all the rest.
+  int32_t walk(double uniform) {
+    const double goal = uniform * total();
     double sum = 0;
-    int64_t last = 0;
-    for (int64_t id = 0; id < size_; ++id) {
-      if (weights_[id] == 0) continue;
-      last = id;
-      if ((sum += weights_[id]) > goal) break;
+    int64_t block = 0;
+    while (block + kBlock < padded_ && sum + sums_[block / kBlock] <= goal) {
+      sum += sums_[block / kBlock];
+      block += kBlock;
     }
-    return int32_t(last);
+    for (int64_t id = block; id < size_; ++id) {
+      sum += weights_[id];
+      if (sum > goal && weights_[id] > 0) return int32_t(id);
+    }
+    return int32_t(last_kept());  // the sum of blocks was rounded up
   }
 
  private:
   void weigh(const float* logits, float top, float temperature) {
+    for (int64_t id = 0; id < size_; ++id) keys_[id] = rank_key(logits[id]);
     for (int64_t id = 0; id < size_; ++id) {
-      keys_[id] = rank_key(logits[id]);
       // The largest may be infinite, and infinity minus itself is not a number.
-      const double below = logits[id] == top ? 0.0 : double(logits[id]) - double(top);
-      weights_[id] = below / double(temperature);
+      const double below = double(logits[id]) - double(top);
+      weights_[id] = (logits[id] == top ? 0.0 : below) / double(temperature);
     }
     std::fill(weights_ + size_, weights_ + padded_, -INFINITY);
     for (int64_t id = 0; id < padded_; id += kDoubles) {
@@ -171,11 +175,34 @@ class Draw {
     }
   }
 
+  double total() {
+    double all = 0;
+    for (int64_t block = 0; block < padded_; block += kBlock) {
+      vd sum{};
+      for (int64_t id = block; id < std::min(padded_, block + kBlock); id += kDoubles)
+        sum += load_as<vd>(weights_ + id);
+      double& block_sum = sums_[block / kBlock] = 0;
+      for (int lane = 0; lane < kDoubles; ++lane) block_sum += sum[lane];
+      all += block_sum;
+    }
+    return all;
+  }
+
+  int64_t last_kept() const {
+    int64_t id = size_ - 1;
+    while (id > 0 && weights_[id] == 0) --id;
+    return id;
+  }
+
   // Candidates are the tokens that still weigh something.
   void begin() {
-    ids_.clear();
-    for (int64_t id = 0; id < size_; ++id)
-      if (weights_[id] > 0) ids_.push_back(int32_t(id));
+    ids_.resize(size_t(size_));
+    size_t count = 0;
+    for (int64_t id = 0; id < size_; ++id) {
+      ids_[count] = int32_t(id);
+      count += weights_[id] > 0;
+    }
+    ids_.resize(count);
   }
 
   void keep(const Cut& cut) {
@@ -183,8 +210,9 @@ class Draw {
       if (!cut.keeps(keys_[id], id)) weights_[id] = 0;
   }
 
+  static constexpr int64_t kBlock = 256;
   int64_t size_, padded_;
-  double* weights_;
+  double *weights_, *sums_;
   uint32_t* keys_;
   std::vector<int32_t> ids_;
 };

@@ -42,7 +42,7 @@ def test_missing_modules_are_named_with_the_option_that_helps() -> None:
 
     assert missing_modules(kind, sys.executable) == (
         f"{sys.executable} has no no_such_module: give an interpreter that has, "
-        "--peer-python openvino=PYTHON (docs/benchmarks.md)"
+        "--python openvino=PATH (docs/benchmarks.md)"
     )
 
 
@@ -63,7 +63,9 @@ def test_a_folder_without_the_engines_file_is_the_reason(tmp_path: Path) -> None
     (tmp_path / "model.xml").touch()
 
     assert reason is not None
-    assert reason.startswith(f"{tmp_path} has no model.xml: give a folder that has, --peer-model")
+    assert reason.startswith(
+        f"{tmp_path} has no model.xml: give a folder that has, --model openvino=PATH"
+    )
     assert missing_model(KIND, str(tmp_path)) is None
     assert str(missing_model(KIND, "")).startswith("the model is no checkpoint: ")
 
@@ -93,7 +95,7 @@ def test_noria_has_a_peer_per_dtype_that_nothing_is_known_against() -> None:
 
 
 def test_assignments_are_read_by_engine() -> None:
-    assert parse_assignments("--peer-model", ["openvino=a=b", "vllm=c"]) == {
+    assert parse_assignments("--model", ["openvino=a=b", "vllm=c"]) == {
         "openvino": "a=b",
         "vllm": "c",
     }
@@ -102,18 +104,18 @@ def test_assignments_are_read_by_engine() -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["openvino"], "--peer-python is 'openvino'; it must be ENGINE=PATH"),
-        (["openvino="], "--peer-python is 'openvino='; it must be ENGINE=PATH"),
+        (["openvino"], "--python is 'openvino'; it must be ENGINE=PATH"),
+        (["openvino="], "--python is 'openvino='; it must be ENGINE=PATH"),
         (
             ["openvin=x"],
             "engine 'openvin' is not known (openvino, transformers, vllm); did you mean openvino?",
         ),
-        (["vllm=x", "vllm=y"], "--peer-python names vllm twice: x and y"),
+        (["vllm=x", "vllm=y"], "--python names vllm twice: x and y"),
     ],
 )
 def test_a_wrong_assignment_is_refused(texts: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_assignments("--peer-python", texts)
+        parse_assignments("--python", texts)
 
     assert str(caught.value) == message
 
