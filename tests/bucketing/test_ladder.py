@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from noria.bucketing import (
     CONTEXTS,
     SEQS,

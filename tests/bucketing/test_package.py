@@ -4,8 +4,9 @@ import importlib
 import sys
 from pathlib import Path
 
-import noria.bucketing as bucketing
 import pytest
+
+import noria.bucketing as bucketing
 
 SOURCES = sorted(Path(bucketing.__file__).parent.glob("*.py"))
 MODULES = [path.stem for path in SOURCES if path.stem != "__init__"]

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from noria.bucketing import (
     BucketLists,
     BucketPlan,

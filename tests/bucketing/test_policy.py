@@ -3,6 +3,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from noria.bucketing import NoBucketError, WholePrompts, decode_context_need, packed_len
 
 
