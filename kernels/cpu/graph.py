@@ -43,12 +43,12 @@ def capture(module: nn.Module, inputs: Sequence[object]) -> StaticGraph:
 
 
 def _attribute(module: nn.Module, program: torch.export.ExportedProgram, name: str) -> Tensor:
-    """Return the module's own tensor, so that graphs share it; export may hold constants too."""
-    if name in program.constants:
-        constant: Tensor = program.constants[name]
-        return constant
+    """Return the module's own tensor, so that graphs share it; else a constant of the trace."""
     owner, _, attribute = name.rpartition(".")
-    value: Tensor = getattr(module.get_submodule(owner), attribute)
+    try:
+        value: Tensor = getattr(module.get_submodule(owner), attribute)
+    except AttributeError:
+        value = program.constants[name]
     return value
 
 

@@ -8,6 +8,7 @@ from attention_cases import Heads, Layout, Request, make_decode, same_bits
 from torch import Tensor, nn
 
 from noria.kernels.cpu import CpuKernels
+from noria.kernels.cpu.graph import capture
 from noria.kernels.cpu.program import Program
 from noria.kernels.reference import ReferenceKernels
 
@@ -113,6 +114,40 @@ def test_graphs_share_memory_and_weights_and_do_not_disturb_each_other():
             run()
             assert same_bits(output, layer(inputs, eager))
     assert sizes[0] == sizes[1] > 0
+
+
+def test_graphs_point_to_the_modules_own_tensors():
+    layer = Layer(KERNELS)
+    layer.plain = torch.zeros(3)
+    layer.register_buffer("passing", torch.zeros(3), persistent=False)
+    inputs, caches = make_inputs(1)
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, inputs: dict[str, Tensor], caches: list[Tensor]) -> Tensor:
+            return self.layer(inputs, caches) + self.layer.plain.sum() + self.layer.passing.sum()
+
+    pointers = {
+        tensor.data_ptr() for tensor in capture(Both(), [inputs, caches]).placeholders.values()
+    }
+
+    own = [*layer.state_dict().values(), layer.plain, layer.passing, *inputs.values(), *caches]
+    assert pointers == {tensor.data_ptr() for tensor in own}
+
+
+def test_constants_of_the_trace_are_kept():
+    class Constant(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.tensor([1.0, 2.0])
+
+    output = torch.zeros(2)
+
+    KERNELS.compile(Constant(), [torch.ones(2)], output)()
+
+    assert output.tolist() == [2.0, 3.0]
 
 
 def test_memory_inside_a_graph_is_reused():

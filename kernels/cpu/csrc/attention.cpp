@@ -34,6 +34,7 @@ class Segment {
     begin();
     for (int64_t base = 0; base < last; base += a_.tile_tokens) {
       locate(base, std::min(a_.tile_tokens, last - base));
+      touch(base + a_.tile_tokens, std::min(base + 2 * a_.tile_tokens, last));
       // Rows are ascending in position: those that see nothing of this tile come first.
       const int64_t first = std::max<int64_t>(0, base + 1 - seen_) * group_;
       for (int64_t head = 0; head < kv_heads_; ++head) {
@@ -111,6 +112,23 @@ class Segment {
         k_rows_[t + i] = valid ? a_.k_cache + at + i * stride : zeros_;
         v_rows_[t + i] = valid ? a_.v_cache + at + i * stride : zeros_;
       }
+    }
+  }
+
+  // Starts to fetch the next tile while this one is worked on. Real loads: a prefetch is dropped
+  // where the page's translation is not at hand, as is usual in a large cache.
+  void touch(int64_t token, int64_t last) const {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    const int64_t stride = a_.kv_heads * a_.dim;
+    for (; token < last; token += a_.block_size) {
+      const int64_t block = block_of(token);
+      if (block < 0) continue;
+      const int64_t first = block * a_.block_size * stride + kv_head_ * a_.dim;
+      for (int64_t i = 0; i < std::min(a_.block_size, last - token); ++i)
+        for (int64_t d = 0; d < kv_heads_ * a_.dim; d += kLine) {
+          (void)*(const volatile char*)(a_.k_cache + first + i * stride + d);
+          (void)*(const volatile char*)(a_.v_cache + first + i * stride + d);
+        }
     }
   }
 
