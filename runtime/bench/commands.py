@@ -10,6 +10,7 @@ from pathlib import Path
 from ..config import Config, load_config
 from ..errors import ConfigError
 from .machine import measure_machine, usable_cpus
+from .model_files import model_files
 from .offline import Progress, measure
 from .peer_process import PeerProcess
 from .peer_worker import Load
@@ -64,7 +65,8 @@ def bench_offline(
         NoriaError: a setting, the model or the workload does not fit.
     """
     settings, chosen = load_config(config), options or OfflineOptions()
-    return _bench(settings, chosen, chosen.dtypes or (settings.dtype,), None, progress)
+    dtypes = chosen.dtypes or (settings.dtype,)
+    return _bench(settings, chosen, dtypes=dtypes, peers=None, progress=progress)
 
 
 def bench_peers(
@@ -89,7 +91,7 @@ def bench_peers(
     """
     settings, chosen = load_config(config), options or OfflineOptions()
     dtypes = chosen.dtypes or ACTIVATIONS
-    return _bench(settings, chosen, dtypes, peers or PeerOptions(), progress)
+    return _bench(settings, chosen, dtypes=dtypes, peers=peers or PeerOptions(), progress=progress)
 
 
 def write_json(report: Report, path: str | Path) -> None:
@@ -101,6 +103,7 @@ def write_json(report: Report, path: str | Path) -> None:
 def _bench(
     config: Config,
     options: OfflineOptions,
+    *,
     dtypes: Sequence[str],
     peers: PeerOptions | None,
     progress: Progress | None,
@@ -117,9 +120,9 @@ def _bench(
     )
     _check_fits(config, workload)
     num_threads = options.num_threads or config.num_threads or usable_cpus()
-    engines = _engines(config, dtypes, peers, _load(workload, num_threads))
+    engines = _engines(config, dtypes, peers=peers, load=_load(workload, num_threads))
     # Measured while no engine is there yet to disturb it.
-    machine = measure_machine(dtypes, num_threads)
+    machine = measure_machine(sorted({e.variant.activations for e in engines}), num_threads)
     results = measure(
         engines, workload, num_rounds=options.num_rounds, progress=progress or _no_progress
     )
@@ -138,26 +141,13 @@ def model_name(model: str | Mapping[str, object]) -> str:
 
 
 def _engines(
-    config: Config, dtypes: Sequence[str], peers: PeerOptions | None, load: Load
+    config: Config, dtypes: Sequence[str], *, peers: PeerOptions | None, load: Load
 ) -> list[PeerProcess]:
-    engines = noria_peers(config, dtypes, load)
+    engines = noria_peers(config, dtypes, load=load)
     if peers is not None:
-        engines += other_peers(peers, dtypes, load=load, checkpoint=checkpoint_folder(config.model))
+        files = model_files(config.model)
+        engines += other_peers(peers, dtypes, load=load, files=files)
     return engines
-
-
-def checkpoint_folder(model: str | Mapping[str, object]) -> Path | None:
-    """Return the Hugging Face folder of a ``model:`` value, a converted one for a GGUF file.
-
-    None for an architecture with random weights, which other engines could not load.
-    """
-    from ..models.converted import convert_gguf
-    from ..models.sources import resolve_model
-
-    if isinstance(model, Mapping):
-        return None
-    path = resolve_model(model)
-    return path if path.is_dir() else convert_gguf(path).folder
 
 
 def _load(workload: Workload, num_threads: int) -> Load:

@@ -35,4 +35,4 @@ class NoriaEngine:
 
 if __name__ == "__main__":
     replies = claim_stdout()
-    serve(NoriaEngine, sys.stdin, replies)
+    serve(NoriaEngine, sys.stdin, replies=replies)

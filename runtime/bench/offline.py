@@ -51,7 +51,7 @@ def measure(
     Alternating spreads a disturbance over all peers instead of over whoever ran at that time. A
     peer that fails is stopped and reported; the others go on. Results are in the order of peers.
     """
-    measurement = _Measurement(peers, workload, num_rounds, progress)
+    measurement = _Measurement(peers, workload, num_rounds=num_rounds, progress=progress)
     try:
         measurement.run()
     finally:
@@ -63,7 +63,7 @@ class _Measurement:
     """The peers that still run, and the results of all."""
 
     def __init__(
-        self, peers: Sequence[Peer], workload: Workload, num_rounds: int, progress: Progress
+        self, peers: Sequence[Peer], workload: Workload, *, num_rounds: int, progress: Progress
     ) -> None:
         self.results = [PeerResult(peer.variant, problem=peer.available()) for peer in peers]
         pairs = zip(peers, self.results, strict=True)
@@ -100,7 +100,7 @@ class _Measurement:
         run = peer.run(self._workload.prompts(0), self._workload.new_tokens)
         result.first_ids = tuple(ids[:NUM_FIRST_IDS] for ids in run.token_ids)
 
-    def _sample(self, peer: Peer, result: PeerResult, prompts: list[list[int]]) -> None:
+    def _sample(self, peer: Peer, result: PeerResult, *, prompts: list[list[int]]) -> None:
         run = peer.run(prompts, self._workload.new_tokens)
         result.samples.append(Sample(run.seconds, run.others_share))
 

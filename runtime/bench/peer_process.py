@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from .peer_worker import Load
 from .processes import CpuWatch, peak_rss_bytes
+from .roofline import Stored
 
 STOP_TIMEOUT_S = 20.0
 
@@ -31,18 +32,18 @@ class Variant:
 
     Attributes:
         engine: its name, such as "openvino".
-        weights: dtype that its weights are stored in.
+        stored: how its weights are stored.
         activations: dtype that it computes in.
     """
 
     engine: str
-    weights: str
+    stored: Stored
     activations: str
 
     @property
     def label(self) -> str:
         """The variant in a few characters, for progress and messages."""
-        return f"{self.engine} {self.weights}/{self.activations}"
+        return f"{self.engine} {self.stored.name}/{self.activations}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,14 +150,75 @@ class VllmEngine:
         return [list(output.outputs[0].token_ids) for output in outputs]
 
 
+class LlamaCppEngine:
+    """llama.cpp through its C interface, all prompts as sequences of the same batches."""
+
+    def __init__(self, load: Load) -> None:
+        """Load a GGUF file."""
+        import llama_cpp as library
+
+        self.version = str(library.__version__)
+        self._library = library
+        model = library.llama_model_load_from_file(
+            load.model.encode(), library.llama_model_default_params()
+        )
+        settings = library.llama_context_default_params()
+        # The context is shared out evenly, in multiples of 256 cells.
+        settings.n_ctx = load.max_num_seqs * -(-load.max_model_len // 256) * 256
+        settings.n_batch = load.max_num_seqs * load.max_model_len
+        settings.n_seq_max = load.max_num_seqs
+        settings.n_threads = settings.n_threads_batch = load.num_threads
+        self._context = library.llama_init_from_model(model, settings)
+        if not self._context:
+            raise RuntimeError(f"llama.cpp does not load {load.model}")
+        self._vocab_size = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
+        self._batch = library.llama_batch_init(settings.n_batch, 0, 1)
+
+    def generate(self, prompts: TokenIds, new_tokens: int) -> TokenIds:
+        """Return ``new_tokens`` ids for each prompt."""
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
+        rows: TokenIds = [[] for _ in prompts]
+        pieces, start = [list(prompt) for prompt in prompts], [0] * len(prompts)
+        for _ in range(new_tokens):
+            for row, token_id in zip(rows, self._step(pieces, start), strict=True):
+                row.append(token_id)
+            start = [one + len(piece) for one, piece in zip(start, pieces, strict=True)]
+            pieces = [row[-1:] for row in rows]
+        return rows
+
+    def _step(self, pieces: TokenIds, start: Sequence[int]) -> list[int]:
+        """Compute a piece of every sequence; return the likeliest id after each."""
+        import numpy as np
+
+        batch, last = self._batch, []
+        batch.n_tokens = 0
+        for sequence, piece in enumerate(pieces):
+            for position, token_id in enumerate(piece, start[sequence]):
+                index = batch.n_tokens
+                batch.token[index], batch.pos[index] = token_id, position
+                batch.n_seq_id[index], batch.seq_id[index][0] = 1, sequence
+                batch.logits[index] = False
+                batch.n_tokens += 1
+            last.append(batch.n_tokens - 1)
+            batch.logits[last[-1]] = True
+        if status := self._library.llama_decode(self._context, batch):
+            raise RuntimeError(f"llama_decode returned {status}")
+        pointers = [self._library.llama_get_logits_ith(self._context, index) for index in last]
+        return [
+            int(np.argmax(np.ctypeslib.as_array(pointer, (self._vocab_size,))))
+            for pointer in pointers
+        ]
+
+
 ENGINES: Mapping[str, Callable[[Load], Engine]] = {
     "openvino": OpenVinoEngine,
+    "llama-cpp": LlamaCppEngine,
     "transformers": TransformersEngine,
     "vllm": VllmEngine,
 }
 
 
-def serve(make_engine: Callable[[Load], Engine], commands: TextIO, replies: TextIO) -> None:
+def serve(make_engine: Callable[[Load], Engine], commands: TextIO, *, replies: TextIO) -> None:
     """Answer commands until there are no more."""
     engine: Engine | None = None
     for line in commands:
@@ -175,7 +236,7 @@ def serve(make_engine: Callable[[Load], Engine], commands: TextIO, replies: Text
         print(json.dumps(reply), file=replies, flush=True)
 
 
-def run(engine: Engine, prompts: TokenIds, new_tokens: int) -> dict[str, Any]:
+def run(engine: Engine, prompts: TokenIds, *, new_tokens: int) -> dict[str, Any]:
     """Time one run; seconds count generation alone."""
     start = time.perf_counter()
     token_ids = engine.generate(prompts, new_tokens)
@@ -198,7 +259,7 @@ def claim_stdout() -> TextIO:
 def main(arguments: Sequence[str]) -> None:
     """Serve the engine that the one argument names."""
     replies = claim_stdout()
-    serve(ENGINES[arguments[0]], sys.stdin, replies)
+    serve(ENGINES[arguments[0]], sys.stdin, replies=replies)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,14 @@ from types import MappingProxyType
 
 from ..config import Config
 from ..errors import ConfigError
+from .model_files import ModelFiles, gguf_stored
 from .peer_process import Launch, PeerProcess, Variant
 from .peer_worker import Load, one_line
+from .roofline import stored_as
 
 ACTIVATIONS = ("bfloat16", "float32")
 NORIA = "noria"
+PYTHON_OPTION, MODEL_OPTION = "--python", "--model"
 GUIDE = "docs/benchmarks.md"
 WORKER = Path(__file__).with_name("peer_worker.py")
 PROBE = (
@@ -34,22 +37,33 @@ class EngineKind:
     Attributes:
         name: what options and reports call it; also its name in ``peer_worker``.
         modules: what its interpreter must be able to import.
-        model_file: a file that its model folder holds.
+        model_file: a file that its model folder holds; None: its model is a GGUF file.
         stored_weights: dtype of its weights; None: that of the activations.
     """
 
     name: str
     modules: tuple[str, ...]
-    model_file: str
+    model_file: str | None
     stored_weights: str | None = None
 
-    def variant(self, activations: str) -> Variant:
-        """Return the engine in one number format."""
-        return Variant(self.name, self.stored_weights or activations, activations)
+    def variants(self, activations: Sequence[str], model: str) -> list[Variant]:
+        """Return the engine in every number format, of those given, that it can compute in.
+
+        A GGUF file is computed in one way, which its weights decide; what is not a product with
+        them is float32.
+        """
+        if self.model_file is None:
+            stored = gguf_stored(model) if Path(model).is_file() else stored_as("float32")
+            return [Variant(self.name, stored, "float32")]
+        return [
+            Variant(self.name, stored_as(self.stored_weights or dtype), dtype)
+            for dtype in activations
+        ]
 
 
 ENGINE_KINDS = (
     EngineKind("openvino", ("openvino_genai", "numpy"), "openvino_model.xml", "float16"),
+    EngineKind("llama-cpp", ("llama_cpp", "numpy"), None),
     EngineKind("transformers", ("transformers", "torch"), "config.json"),
     EngineKind("vllm", ("vllm",), "config.json"),
 )
@@ -63,7 +77,7 @@ class PeerOptions:
     Attributes:
         engines: names of those to measure, a part of ``ENGINE_NAMES``.
         pythons: interpreter by engine; the others use the running one.
-        models: model folder by engine; the others use Noria's own checkpoint.
+        models: model folder or GGUF file by engine; the others use Noria's own.
     """
 
     engines: tuple[str, ...] = ENGINE_NAMES
@@ -94,16 +108,18 @@ def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def noria_peers(config: Config, activations: Sequence[str], load: Load) -> list[PeerProcess]:
+def noria_peers(config: Config, activations: Sequence[str], *, load: Load) -> list[PeerProcess]:
     """Return Noria itself in every number format, each in a process of its own."""
     # -P: a folder that the user happens to be in must not hide installed packages.
     command = (sys.executable, "-P", "-m", f"{__package__}.noria_worker")
     return [
         PeerProcess(
-            Variant(NORIA, dtype, dtype),
+            Variant(NORIA, stored_as(dtype), dtype),
             Launch(
                 command,
-                replace(load, activations=dtype, settings=_settings(config, dtype, load)),
+                replace(
+                    load, activations=dtype, settings=_settings(config, dtype, load.num_threads)
+                ),
                 environment=_environment(load.num_threads, sys.executable),
             ),
         )
@@ -112,7 +128,7 @@ def noria_peers(config: Config, activations: Sequence[str], load: Load) -> list[
 
 
 def other_peers(
-    options: PeerOptions, activations: Sequence[str], *, load: Load, checkpoint: Path | None
+    options: PeerOptions, activations: Sequence[str], *, load: Load, files: ModelFiles
 ) -> list[PeerProcess]:
     """Return the engines that ``options`` names, those that cannot run here included.
 
@@ -120,24 +136,40 @@ def other_peers(
         options: which engines, and where they are.
         activations: number formats to measure each in.
         load: what all of them load; model and activations are filled in here.
-        checkpoint: Noria's own checkpoint folder, None where the model is no checkpoint.
+        files: Noria's own model.
     """
-    peers = []
-    for kind in ENGINE_KINDS:
-        if kind.name not in options.engines:
-            continue
-        python = options.pythons.get(kind.name, sys.executable)
-        model = options.models.get(kind.name, str(checkpoint) if checkpoint else "")
-        reason = missing_modules(kind, python) or missing_model(kind, model)
-        for dtype in activations:
-            launch = Launch(
+    kinds = [kind for kind in ENGINE_KINDS if kind.name in options.engines]
+    return [
+        peer
+        for kind in kinds
+        for peer in _peers_of(kind, options, activations=activations, load=load, files=files)
+    ]
+
+
+def _peers_of(
+    kind: EngineKind,
+    options: PeerOptions,
+    *,
+    activations: Sequence[str],
+    load: Load,
+    files: ModelFiles,
+) -> list[PeerProcess]:
+    python = options.pythons.get(kind.name, sys.executable)
+    own = files.gguf if kind.model_file is None else files.folder
+    model = options.models.get(kind.name, str(own or ""))
+    reason = missing_modules(kind, python) or missing_model(kind, model)
+    return [
+        PeerProcess(
+            variant,
+            Launch(
                 (python, str(WORKER), kind.name),
-                replace(load, model=model, activations=dtype),
+                replace(load, model=model, activations=variant.activations),
                 reason=reason,
                 environment=_environment(load.num_threads, python),
-            )
-            peers.append(PeerProcess(kind.variant(dtype), launch))
-    return peers
+            ),
+        )
+        for variant in kind.variants(activations, model)
+    ]
 
 
 def missing_modules(kind: EngineKind, python: str) -> str | None:
@@ -159,16 +191,21 @@ def missing_modules(kind: EngineKind, python: str) -> str | None:
         return None
     return (
         f"{python} has no {', '.join(missing)}: give an interpreter that has, "
-        f"--peer-python {kind.name}=PYTHON ({GUIDE})"
+        f"{PYTHON_OPTION} {kind.name}=PATH ({GUIDE})"
     )
 
 
 def missing_model(kind: EngineKind, model: str) -> str | None:
-    """Return why a folder is no model of an engine, None if it seems to be one."""
-    if model and (Path(model) / kind.model_file).is_file():
+    """Return why a path is no model of an engine, None if it seems to be one."""
+    path = Path(model)
+    if kind.model_file is None:
+        found, wanted = path.suffix == ".gguf" and path.is_file(), "a GGUF file"
+    else:
+        found, wanted = (path / kind.model_file).is_file(), f"a folder with {kind.model_file}"
+    if model and found:
         return None
-    has_none = f"{model} has no {kind.model_file}" if model else "the model is no checkpoint"
-    return f"{has_none}: give a folder that has, --peer-model {kind.name}=FOLDER ({GUIDE})"
+    given = f"{model} is not" if model else "the configuration's model is not"
+    return f"{given} {wanted}: give one, {MODEL_OPTION} {kind.name}=PATH ({GUIDE})"
 
 
 def _require_engine(name: str) -> None:
@@ -178,8 +215,8 @@ def _require_engine(name: str) -> None:
         raise ConfigError(f"engine {name!r} is not known ({', '.join(ENGINE_NAMES)}){hint}")
 
 
-def _settings(config: Config, dtype: str, load: Load) -> dict[str, object]:
-    return config.to_mapping() | {"dtype": dtype, "num_threads": load.num_threads}
+def _settings(config: Config, dtype: str, num_threads: int) -> dict[str, object]:
+    return config.to_mapping() | {"dtype": dtype, "num_threads": num_threads}
 
 
 def _environment(num_threads: int, python: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ class Row:
 
     Attributes:
         engine: its name.
-        weights: dtype that its weights are stored in.
+        weights: format that its weights are stored in.
         activations: dtype that it computes in.
         version: its version, None if it never was ready.
         seconds: every measured run.
@@ -96,7 +96,9 @@ def build_report(
         cost: what the model costs.
         machine: limits for every dtype of activations.
     """
-    rows = tuple(_row(result, results, workload, cost, machine) for result in results)
+    rows = tuple(
+        _row(result, results, workload=workload, cost=cost, machine=machine) for result in results
+    )
     return Report(model, workload, cost, machine, rows)
 
 
@@ -130,6 +132,7 @@ def agreement_of(result: PeerResult, results: Sequence[PeerResult]) -> float | N
 def _row(
     result: PeerResult,
     results: Sequence[PeerResult],
+    *,
     workload: Workload,
     cost: ModelCost,
     machine: Machine,
@@ -142,17 +145,17 @@ def _row(
         workload,
         flop_s=machine.flop_s[variant.activations],
         read_bytes_s=machine.read_bytes_s,
-        weights=variant.weights,
+        stored=variant.stored,
     )
     others = _largest([sample.others_share for sample in result.samples])
     return Row(
         engine=variant.engine,
-        weights=variant.weights,
+        weights=variant.stored.name,
         activations=variant.activations,
         version=started.version if started else None,
         seconds=seconds,
         rate=rate,
-        noria_ratio=_ratio(rate, _noria_rate(variant.activations, results, workload)),
+        noria_ratio=_ratio(rate, _noria_rate(variant.activations, results, workload=workload)),
         start_up_s=started.seconds if started else None,
         peak_rss_bytes=result.peak_rss_bytes,
         roofs=bounds,
@@ -164,7 +167,9 @@ def _row(
     )
 
 
-def _noria_rate(activations: str, results: Sequence[PeerResult], workload: Workload) -> Rate | None:
+def _noria_rate(
+    activations: str, results: Sequence[PeerResult], *, workload: Workload
+) -> Rate | None:
     for result in results:
         if (result.variant.engine, result.variant.activations) == (NORIA, activations):
             return rate_of([s.seconds for s in result.samples], workload.num_new_tokens)

@@ -17,6 +17,14 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """How weights are stored: the format's name, and bytes per weight."""
+
+    name: str
+    weight_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCost:
     """Parameters by how often they are used.
 
@@ -70,8 +78,13 @@ def job_flop(cost: ModelCost, workload: Workload) -> int:
     return 2 * (cost.num_body_params * num_tokens + cost.num_head_params * num_new)
 
 
+def stored_as(dtype: str) -> Stored:
+    """Return weights that are all of one dtype, a key of ``DTYPE_BYTES``."""
+    return Stored(dtype, DTYPE_BYTES[dtype])
+
+
 def roofs(
-    cost: ModelCost, workload: Workload, *, flop_s: float, read_bytes_s: float, weights: str
+    cost: ModelCost, workload: Workload, *, flop_s: float, read_bytes_s: float, stored: Stored
 ) -> Roofs:
     """Return the bounds of one run.
 
@@ -80,10 +93,10 @@ def roofs(
         workload: the run; all of its prompts share every decode step.
         flop_s: operations per second of a large matrix product.
         read_bytes_s: bytes per second read from memory.
-        weights: dtype that the weights are stored in, a key of ``DTYPE_BYTES``.
+        stored: how the weights are stored.
     """
     compute_s = job_flop(cost, workload) / flop_s
-    step_s = cost.num_step_params * DTYPE_BYTES[weights] / read_bytes_s
+    step_s = cost.num_step_params * stored.weight_bytes / read_bytes_s
     return Roofs(
         compute=workload.num_new_tokens / compute_s,
         memory=workload.num_prompts / step_s,

@@ -12,6 +12,7 @@ import pytest
 
 from noria.runtime.bench.peer_process import Launch, PeerError, PeerProcess, Run, Started, Variant
 from noria.runtime.bench.peer_worker import Load
+from noria.runtime.bench.roofline import stored_as
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
@@ -64,7 +65,7 @@ def fake_peer(calls: list[tuple[str, str]]) -> Callable[..., FakePeer]:
     """Return a function that makes peers which share ``calls``."""
 
     def make(engine: str, **behaviour: object) -> FakePeer:
-        return FakePeer(Variant(engine, "float32", "float32"), calls, **behaviour)  # type: ignore[arg-type]
+        return FakePeer(Variant(engine, stored_as("float32"), "float32"), calls, **behaviour)  # type: ignore[arg-type]
 
     return make
 
@@ -79,7 +80,7 @@ def fake_process() -> Callable[..., PeerProcess]:
         load = Load(behaviour, "float32", 1, 4, 64, {})
         fake_command = command or (sys.executable, str(FAKE_WORKER))
         return PeerProcess(
-            Variant(f"fake {behaviour}", "float32", "float32"),
+            Variant(f"fake {behaviour}", stored_as("float32"), "float32"),
             Launch(fake_command, load, environment=dict(os.environ), **launch),  # type: ignore[arg-type]
         )
 

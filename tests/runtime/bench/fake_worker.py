@@ -36,4 +36,4 @@ class CountingEngine:
 
 if __name__ == "__main__":
     replies = claim_stdout()
-    serve(CountingEngine, sys.stdin, replies)
+    serve(CountingEngine, sys.stdin, replies=replies)

@@ -11,7 +11,6 @@ from noria.runtime.bench.commands import (
     OfflineOptions,
     bench_offline,
     bench_peers,
-    checkpoint_folder,
     model_name,
 )
 from noria.runtime.bench.peers import PeerOptions
@@ -85,11 +84,6 @@ def test_a_workload_beyond_max_model_len_is_refused_before_anything_starts(confi
 def test_counts_below_one_are_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is 0; it must be at least 1"):
         OfflineOptions(**{name: 0})  # type: ignore[arg-type]
-
-
-def test_a_random_model_is_no_checkpoint_and_a_folder_is_itself(tmp_path: Path) -> None:
-    assert checkpoint_folder({"model_type": "llama"}) is None
-    assert checkpoint_folder(str(tmp_path)) == tmp_path
 
 
 def test_reports_name_a_model_without_the_machines_folders(tmp_path: Path) -> None:

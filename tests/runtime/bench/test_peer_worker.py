@@ -33,7 +33,7 @@ class Echo:
 
 def replies_to(*commands: dict[str, Any]) -> list[dict[str, Any]]:
     replies = io.StringIO()
-    serve(Echo, io.StringIO("".join(json.dumps(c) + "\n" for c in commands)), replies)
+    serve(Echo, io.StringIO("".join(json.dumps(c) + "\n" for c in commands)), replies=replies)
     return [json.loads(line) for line in replies.getvalue().splitlines()]
 
 

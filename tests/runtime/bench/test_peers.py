@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from noria.runtime.bench.model_files import ModelFiles
 from noria.runtime.bench.peer_worker import ENGINES, Load
 from noria.runtime.bench.peers import (
     ENGINE_KINDS,
@@ -31,10 +32,13 @@ def test_every_engine_has_a_worker() -> None:
 
 
 def test_weights_are_stored_as_the_engine_does_and_else_as_activations() -> None:
-    variants = {kind.name: kind.variant("float32") for kind in ENGINE_KINDS}
+    stored = {
+        kind.name: [variant.stored.name for variant in kind.variants(["float32"], "")]
+        for kind in ENGINE_KINDS
+    }
 
-    assert variants["openvino"].weights == "float16"
-    assert variants["transformers"].weights == "float32"
+    assert stored["openvino"] == ["float16"]
+    assert stored["transformers"] == ["float32"]
 
 
 def test_missing_modules_are_named_with_the_option_that_helps() -> None:
@@ -62,18 +66,27 @@ def test_a_folder_without_the_engines_file_is_the_reason(tmp_path: Path) -> None
     reason = missing_model(KIND, str(tmp_path))
     (tmp_path / "model.xml").touch()
 
-    assert reason is not None
-    assert reason.startswith(
-        f"{tmp_path} has no model.xml: give a folder that has, --model openvino=PATH"
+    assert reason == (
+        f"{tmp_path} is not a folder with model.xml: give one, --model openvino=PATH "
+        "(docs/benchmarks.md)"
     )
     assert missing_model(KIND, str(tmp_path)) is None
-    assert str(missing_model(KIND, "")).startswith("the model is no checkpoint: ")
+    assert str(missing_model(KIND, "")).startswith("the configuration's model is not a folder ")
+
+
+def test_an_engine_of_gguf_files_takes_no_folder(tmp_path: Path) -> None:
+    kind = EngineKind("llama-cpp", (), None)
+    (tmp_path / "model.gguf").touch()
+
+    assert " is not a GGUF file: give one, " in str(missing_model(kind, str(tmp_path)))
+    assert missing_model(kind, str(tmp_path / "model.gguf")) is None
+    assert missing_model(kind, str(tmp_path / "other.gguf")) is not None
 
 
 def test_engines_without_their_module_are_listed_with_a_reason(tmp_path: Path) -> None:
     options = PeerOptions(engines=("openvino",), pythons={"openvino": str(tmp_path / "none")})
 
-    peers = other_peers(options, ["bfloat16", "float32"], load=LOAD, checkpoint=tmp_path)
+    peers = other_peers(options, ["bfloat16", "float32"], load=LOAD, files=ModelFiles(tmp_path))
 
     assert [peer.variant.label for peer in peers] == [
         "openvino float16/bfloat16",
@@ -85,7 +98,7 @@ def test_engines_without_their_module_are_listed_with_a_reason(tmp_path: Path) -
 def test_noria_has_a_peer_per_dtype_that_nothing_is_known_against() -> None:
     config = parse_config({"model": "some/model", "max_model_len": 128})
 
-    peers = noria_peers(config, ["bfloat16", "float32"], LOAD)
+    peers = noria_peers(config, ["bfloat16", "float32"], load=LOAD)
 
     assert [peer.variant.label for peer in peers] == [
         "noria bfloat16/bfloat16",
@@ -108,7 +121,8 @@ def test_assignments_are_read_by_engine() -> None:
         (["openvino="], "--python is 'openvino='; it must be ENGINE=PATH"),
         (
             ["openvin=x"],
-            "engine 'openvin' is not known (openvino, transformers, vllm); did you mean openvino?",
+            "engine 'openvin' is not known (openvino, llama-cpp, transformers, vllm); "
+            "did you mean openvino?",
         ),
         (["vllm=x", "vllm=y"], "--python names vllm twice: x and y"),
     ],

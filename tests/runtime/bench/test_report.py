@@ -19,7 +19,7 @@ from noria.runtime.bench.report import (
     is_loud,
     rate_of,
 )
-from noria.runtime.bench.roofline import ModelCost
+from noria.runtime.bench.roofline import ModelCost, stored_as
 from noria.runtime.bench.workload import Workload
 
 WORKLOAD = Workload(num_prompts=2, prompt_len=3, new_tokens=5, vocab_size=10)
@@ -32,7 +32,7 @@ def result_of(
 ) -> PeerResult:
     others = other.pop("others", 0.0)
     return PeerResult(
-        Variant(engine, activations, activations),
+        Variant(engine, stored_as(activations), activations),
         samples=[Sample(one, others) for one in seconds],
         **other,
     )

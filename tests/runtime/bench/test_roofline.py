@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from noria.runtime.bench.roofline import ModelCost, job_flop, model_cost, roofs
+from noria.runtime.bench.roofline import ModelCost, job_flop, model_cost, roofs, stored_as
 from noria.runtime.bench.workload import Workload
 from noria.runtime.models.architecture import Architecture
 
@@ -55,7 +55,7 @@ def test_compute_roof_of_the_default_job(gflop_s: float, tok_s: float) -> None:
         DEFAULT,
         flop_s=gflop_s * 1e9,
         read_bytes_s=55.4e9,
-        weights="float32",
+        stored=stored_as("float32"),
     )
 
     assert bounds.compute == pytest.approx(tok_s, rel=0.001)
@@ -69,7 +69,7 @@ def test_one_sequence_is_bound_by_reading_the_weights_once_per_token(
     one = Workload(num_prompts=1, vocab_size=49152)
 
     bounds = roofs(
-        model_cost(SMOLLM2_135M), one, flop_s=414e9, read_bytes_s=55.4e9, weights=weights
+        model_cost(SMOLLM2_135M), one, flop_s=414e9, read_bytes_s=55.4e9, stored=stored_as(weights)
     )
 
     assert bounds.memory == pytest.approx(tok_s, rel=0.003)
@@ -80,7 +80,7 @@ def test_roofs_of_round_numbers() -> None:
     workload = Workload(num_prompts=2, prompt_len=3, new_tokens=5, vocab_size=10)
     cost = ModelCost(num_body_params=100, num_head_params=20)
 
-    bounds = roofs(cost, workload, flop_s=1800.0, read_bytes_s=960.0, weights="float32")
+    bounds = roofs(cost, workload, flop_s=1800.0, read_bytes_s=960.0, stored=stored_as("float32"))
 
     assert job_flop(cost, workload) == 2 * (100 * 16 + 20 * 10) == 3600
     assert bounds.compute == 10 / 2

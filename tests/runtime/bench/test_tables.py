@@ -10,7 +10,7 @@ from noria.runtime.bench.machine import Machine
 from noria.runtime.bench.offline import PeerResult, Sample
 from noria.runtime.bench.peer_process import Started, Variant
 from noria.runtime.bench.report import build_report
-from noria.runtime.bench.roofline import ModelCost
+from noria.runtime.bench.roofline import ModelCost, stored_as
 from noria.runtime.bench.tables import print_report
 from noria.runtime.bench.workload import Workload
 
@@ -30,7 +30,7 @@ def printed(*results: PeerResult, machine_others: float | None = 0.0) -> str:
 
 def measured(engine: str, *, others: float = 0.01) -> PeerResult:
     return PeerResult(
-        Variant(engine, "float16", "float32"),
+        Variant(engine, stored_as("float16"), "float32"),
         started=Started("1.2", 3.25),
         samples=[Sample(0.5, others), Sample(1.0, others), Sample(0.8, others)],
         first_ids=((1,),),
@@ -69,7 +69,9 @@ def test_the_head_tells_workload_and_machine() -> None:
 
 
 def test_an_engine_that_did_not_run_is_listed_with_the_reason() -> None:
-    missing = PeerResult(Variant("other", "float32", "float32"), problem="python has no other")
+    missing = PeerResult(
+        Variant("other", stored_as("float32"), "float32"), problem="python has no other"
+    )
 
     text = printed(measured("noria"), missing)
 
