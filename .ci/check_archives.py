@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 PACKAGE_FOLDERS = ("bucketing", "configs", "kernels", "runtime")
-ALSO_IN_SDIST = ("tests", "examples", "constraints.txt", "Makefile", "LICENSE", "README.md")
+ALSO_IN_SDIST = ("docs", "tests", "examples", "constraints.txt", "Makefile", "LICENSE", "README.md")
 
 
 def main(folder: Path) -> None:
