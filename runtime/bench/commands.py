@@ -132,6 +132,7 @@ def _bench(
         workload=workload,
         cost=model_cost(architecture),
         machine=machine,
+        notes=_notes(config, workload),
     )
 
 
@@ -168,6 +169,15 @@ def _check_fits(config: Config, workload: Workload) -> None:
             f"prompt_len {workload.prompt_len} and new_tokens {workload.new_tokens} exceed "
             f"max_model_len {config.max_model_len} of the configuration"
         )
+
+
+def _notes(config: Config, workload: Workload) -> list[str]:
+    if workload.num_prompts <= config.max_num_seqs:
+        return []
+    return [
+        f"max_num_seqs: Noria runs {config.max_num_seqs} of {workload.num_prompts} prompts at "
+        "once, as configured; other engines may run more."
+    ]
 
 
 def _no_progress(what: str, num_done: int, total: int) -> None:

@@ -66,13 +66,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A workload, the machine and a row per variant."""
+    """A workload, the machine and a row per variant; ``notes`` are for whoever reads them."""
 
     model: str
     workload: Workload
     cost: ModelCost
     machine: Machine
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
 
     def to_mapping(self) -> dict[str, object]:
         """Return everything as plain data; counts are exact, seconds and bytes unrounded."""
@@ -86,6 +87,7 @@ def build_report(
     workload: Workload,
     cost: ModelCost,
     machine: Machine,
+    notes: Sequence[str] = (),
 ) -> Report:
     """Turn results into rows, in their order.
 
@@ -95,11 +97,12 @@ def build_report(
         workload: what was run.
         cost: what the model costs.
         machine: limits for every dtype of activations.
+        notes: what else a reader should know.
     """
     rows = tuple(
         _row(result, results, workload=workload, cost=cost, machine=machine) for result in results
     )
-    return Report(model, workload, cost, machine, rows)
+    return Report(model, workload, cost, machine, rows, tuple(notes))
 
 
 def rate_of(seconds: Sequence[float], num_new_tokens: int) -> Rate | None:

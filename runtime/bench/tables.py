@@ -84,6 +84,7 @@ def _notes(report: Report) -> list[str]:
         "out tok/s: new tokens per second, the median of "
         f"{max((len(row.seconds) for row in report.rows), default=0)} alternating runs.",
         *(f"roof: {line}" for line in _roof_lines(report)),
+        *report.notes,
     ]
     if any(row.agreement is not None for row in report.rows):
         notes.append(

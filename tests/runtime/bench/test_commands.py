@@ -57,6 +57,16 @@ def test_noria_alone_is_measured_in_the_dtype_of_its_configuration(config: Path)
     assert row.noria_ratio == 1.0
     assert report.machine.num_threads == 1
     assert report.model == "inline model"
+    assert report.notes == ()
+
+
+def test_a_limit_that_other_engines_do_not_have_is_said(config: Path) -> None:
+    options = OfflineOptions(num_prompts=5, prompt_len=8, new_tokens=8, num_rounds=1)
+
+    assert bench_offline(config, options).notes == (
+        "max_num_seqs: Noria runs 4 of 5 prompts at once, as configured; other engines may run "
+        "more.",
+    )
 
 
 def test_engines_that_cannot_run_are_listed_beside_noria(config: Path) -> None:
