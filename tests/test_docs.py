@@ -1,0 +1,237 @@
+"""The documents are true: tables, commands, examples, links and the files that they name.
+
+``python tests/test_docs.py`` writes the table of settings into README.md.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from noria.runtime.cli import main
+from noria.runtime.config import config_rows, parse_config
+from noria.runtime.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+GUIDE = ROOT / "docs" / "configuration.md"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TABLE = re.compile(r"(<!-- settings:.*?-->\n)(.*?)(<!-- end of settings -->)", re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
+FILE = re.compile(
+    r"(?<![\w./-])((?:bucketing|configs|docs|examples|kernels|runtime|tests)/[\w./*-]*\w"
+    r"|[A-Z]+\.md|Makefile|MANIFEST\.in|constraints\.txt|pyproject\.toml)"
+)
+CODE = re.compile(r"`([^`\n]+)`")
+LABEL = re.compile(r"(?:prefill_t|decode_s)\d+_c\d+")
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
+COMMAND = re.compile(r"(?:^|[`$] ?|/)noria ((?:[a-z]+ ?)+)", re.MULTILINE)
+READERS_HOSTS = {"keepachangelog.com", "pytorch.org", "semver.org"}
+FORBIDDEN = re.compile(
+    r"(?<![\w~.])/(?:home|root|work|opt|mnt|srv|tmp|Users)/\w+"
+    r"|\b(?:localhost|TB[DA]|coming soon|placeholder|lorem)\b"
+    r"|\b(?:blazing|seamless|effortless|revolutionary|cutting-edge|state-of-the-art)\w*",
+    re.IGNORECASE,
+)
+
+
+def settings_table() -> str:
+    """Return the table of all settings, as README.md must have it."""
+    lines = ["| setting | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for row in config_rows():
+        cells = (f"`{row.key}`", row.kind, row.default, row.meaning)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write_settings_table() -> None:
+    """Put the table between its marks in README.md."""
+    text = TABLE.sub(lambda match: match[1] + settings_table() + match[3], read(README))
+    README.write_text(text, encoding="utf-8")
+
+
+def test_the_table_of_settings_is_up_to_date() -> None:
+    match = TABLE.search(read(README))
+
+    assert match is not None
+    assert match[2] == settings_table(), "python tests/test_docs.py writes it"
+
+
+def test_the_python_example_runs_on_the_tiny_model(tmp_path: Path) -> None:
+    (example,) = code_blocks(README, "python")
+    tiny = ROOT / "configs" / "tiny-cpu.yaml"
+    code, num_replaced = re.subn(r"configs/[\w-]+\.yaml", tiny.as_posix(), example)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+
+    assert num_replaced == 1
+    assert done.returncode == 0, done.stderr
+    assert "True\nStepPadding(num_steps=" in done.stdout
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    cells = re.findall(r"^\| `noria ([a-z ]+\b)", read(README), re.MULTILINE)
+
+    assert sorted(cell.strip() for cell in cells) == sorted(command_names(main))
+
+
+def test_the_plan_of_the_demonstration_is_what_is_printed() -> None:
+    assert plan_lines(ROOT / "configs" / "smollm2-135m-cpu.yaml") <= lines_of(README)
+
+
+def test_the_plan_of_the_guide_is_what_is_printed(tmp_path: Path) -> None:
+    example = re.search(r"(?:^    \w+: .*\n){3,}", read(GUIDE), re.MULTILINE)
+    assert example is not None
+    file = tmp_path / "example.yaml"
+    file.write_text(textwrap.dedent(example[0]), encoding="utf-8")
+
+    assert plan_lines(file) <= lines_of(GUIDE)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_num_seqs": 8, "num_seqs_buckets": [1, 2, 4]},
+        {
+            "max_model_len": 2048,
+            "max_num_batched_tokens": 1024,
+            "num_batched_tokens_buckets": [128, 512],
+        },
+        {"max_model_len": 2048, "decode_context_length_buckets": [512, 2048]},
+    ],
+    ids=["requests", "tokens", "context"],
+)
+def test_verdicts_of_the_guide_are_those_of_the_check(settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        parse_config({"model": "any", **settings})
+
+    verdict = str(refusal.value).split(": ", 2)[2]
+    assert f"| `{verdict}` |" in read(GUIDE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_exist(document: Path) -> None:
+    known = {name.split()[0] for name in command_names(main)}
+    named = {match[1].split()[0] for match in COMMAND.finditer(read(document))}
+
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    dead = []
+    for target in links(document):
+        path, _, anchor = target.partition("#")
+        file = document if not path else document.parent / path
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dead.append(target)
+
+    assert dead == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_named_files_exist(document: Path) -> None:
+    named = {match[1] for match in FILE.finditer(read(document))}
+
+    assert {name for name in named if not any(ROOT.glob(name))} == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_out_are_for_readers(document: Path) -> None:
+    hosts = set(re.findall(r"https?://([\w.-]+)", read(document)))
+
+    assert hosts - READERS_HOSTS == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_nothing_is_said_that_belongs_to_one_machine_or_is_not_plain(document: Path) -> None:
+    assert [match[0] for match in FORBIDDEN.finditer(read(document))] == []
+
+
+def test_names_of_code_in_the_architecture_exist() -> None:
+    words = set(re.findall(r"\w+", " ".join(map(read, sources()))))
+    document = ROOT / "docs" / "architecture.md"
+    text = re.sub(r"^(?: {4}|```).*$", "", read(document), flags=re.MULTILINE)
+    names = {code for code in CODE.findall(text) if IDENTIFIER.fullmatch(code)}
+    names -= {name for name in names if LABEL.fullmatch(name)}
+
+    missing = {name for name in names if not set(re.findall(r"\w+", name)) <= words}
+
+    assert len(names) > 50
+    assert missing == set()
+
+
+def test_pictures_are_readable_in_light_and_dark_mode() -> None:
+    for picture in (ROOT / "docs").glob("*.svg"):
+        text = read(picture)
+
+        assert "prefers-color-scheme: dark" in text, picture.name
+        assert "<title" in text, picture.name
+        assert "<desc" in text, picture.name
+
+
+def plan_lines(config: Path) -> set[str]:
+    """Return what `noria plan` prints."""
+    done = CliRunner().invoke(main, ["plan", str(config)])
+    assert done.exit_code == 0, done.output
+    return {line.strip() for line in done.output.splitlines()}
+
+
+def lines_of(document: Path) -> set[str]:
+    return {line.strip() for line in read(document).splitlines()}
+
+
+def links(document: Path) -> Iterator[str]:
+    """Yield the targets of links and pictures that are not addresses."""
+    for match in LINK.finditer(read(document)):
+        target = match[1] or match[2]
+        if not target.startswith(("http://", "https://")):
+            yield target
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", read(document), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def code_blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(document), re.DOTALL | re.MULTILINE)
+
+
+def command_names(group: click.Group, prefix: str = "") -> list[str]:
+    """Return all commands below a group, as they are typed."""
+    names = []
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            names += command_names(command, f"{prefix}{name} ")
+        else:
+            names.append(prefix + name)
+    return names
+
+
+def sources() -> list[Path]:
+    folders = ("bucketing", "configs", "kernels", "runtime", "tests")
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
+    kinds = (".py", ".cpp", ".h", ".yaml")
+    return [*(p for p in found if p.suffix in kinds and p != Path(__file__)), ROOT / "Makefile"]
+
+
+@cache
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_settings_table()
