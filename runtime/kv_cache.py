@@ -83,6 +83,11 @@ class KVCache:
                 self.keys[layer] = torch.zeros(group.k_shape, dtype=group.dtype)
                 self.values[layer] = torch.zeros(group.v_shape, dtype=group.dtype)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return sum(group.num_blocks * group.block_bytes for group in self.groups)
+
     def clear_blocks(self, block_ids: Sequence[int]) -> None:
         """Set blocks back to zero in every layer."""
         for cache in (*self.keys, *self.values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,8 @@ from .planning import bucket_plan, graph_layout, plan_limits
 from .scheduler import Scheduler
 from .warmup import InvarianceReport, warm_up
 
+LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
@@ -34,6 +37,8 @@ class LoadedEngine:
     graphs: CompiledGraphs
     plan: BucketPlan
     source: LoadedModel
+    model: Llama
+    cache: KVCache
     cache_size: CacheSize
     invariance: InvarianceReport
 
@@ -74,10 +79,13 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         sampler_features=config.sampler_features,
     )
     graphs.compile(plan, progress)
-    invariance = warm_up(graphs, cache, source.architecture.vocab_size)
+    vocab_size = source.architecture.vocab_size
+    invariance = warm_up(graphs, cache, vocab_size=vocab_size, dtype=dtype)
+    if not invariance.is_invariant:
+        LOG.warning("%s", invariance)
     runner = ModelRunner(plan, graphs, graphs.layout)
     engine = _engine(config, source, runner, groups)
-    return LoadedEngine(engine, runner, graphs, plan, source, cache_size, invariance)
+    return LoadedEngine(engine, runner, graphs, plan, source, model, cache, cache_size, invariance)
 
 
 def check_model_len(config: Config, architecture: Architecture) -> None:

@@ -22,25 +22,46 @@ from .sampling_params import SamplingParams
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 
 PROBE_LEN = 3
+TIE_BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2}
+"""Without invariance: gap of the two largest logits, as a share of the largest, above which
+tokens are still equal in every graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvarianceReport:
     """Whether the probe's logits had the same bits in every row of every graph.
 
-    ``differing`` names the graphs whose logits differ from those of the first one.
+    ``differing`` names the graphs whose logits differ from those of the first one;
+    ``tie_bound`` is what can be promised then, see TIE_BOUNDS.
     """
 
     num_graphs: int
     differing: tuple[str, ...]
+    tie_bound: float
 
     @property
     def is_invariant(self) -> bool:
         """Whether no graph differs."""
         return not self.differing
 
+    def __str__(self) -> str:
+        """Say what was found, and what a request is promised."""
+        if self.is_invariant:
+            return (
+                f"batch invariance: yes, the probe's logits are the same bits in all "
+                f"{self.num_graphs} graphs"
+            )
+        return (
+            f"batch invariance: no, the probe's logits differ in {len(self.differing)} of "
+            f"{self.num_graphs} graphs ({', '.join(self.differing)}); a request gets the same "
+            f"tokens in any batch only where its two largest logits differ by more than "
+            f"{self.tie_bound:g} of the largest"
+        )
 
-def warm_up(graphs: CompiledGraphs, cache: KVCache, vocab_size: int) -> InvarianceReport:
+
+def warm_up(
+    graphs: CompiledGraphs, cache: KVCache, *, vocab_size: int, dtype: torch.dtype
+) -> InvarianceReport:
     """Run every graph on padding and on the probe; leave the cache as it was.
 
     The first graph is the largest prefill: it writes the context that decode graphs read.
@@ -58,7 +79,7 @@ def warm_up(graphs: CompiledGraphs, cache: KVCache, vocab_size: int) -> Invarian
                 differing.append(graph.bucket.label)
                 break
     cache.clear_blocks(probe.block_ids)
-    return InvarianceReport(len(models), tuple(differing))
+    return InvarianceReport(len(models), tuple(differing), TIE_BOUNDS[dtype])
 
 
 def _probe_len(models: Sequence[CompiledGraph], cache: KVCache) -> int:

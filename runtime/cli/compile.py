@@ -38,23 +38,8 @@ def compile_graphs(config: Path) -> None:
     click.echo()
     click.echo(_pool_text(settings, loaded))
     click.echo(_memory_text(settings, loaded))
-    click.echo(invariance_text(loaded))
+    click.echo(str(loaded.invariance))
     click.echo("Nothing was written to disk: compiled graphs live as long as their process.")
-
-
-def invariance_text(loaded: LoadedEngine) -> str:
-    """Say what the start-up check of batch invariance found."""
-    report = loaded.invariance
-    if report.is_invariant:
-        return (
-            f"batch invariance: yes, the probe's logits are the same bits in all "
-            f"{report.num_graphs} graphs"
-        )
-    return (
-        f"batch invariance: no, the probe's logits differ in {len(report.differing)} of "
-        f"{report.num_graphs} graphs ({', '.join(report.differing)}); a request's tokens may "
-        "depend on what it is batched with"
-    )
 
 
 class _Stopwatch:
@@ -90,24 +75,7 @@ def _pool_text(config: Config, loaded: LoadedEngine) -> str:
 
 
 def _memory_text(config: Config, loaded: LoadedEngine) -> str:
-    import math
-
-    import torch
-
-    from ..kv_cache import decoder_groups
-    from ..models.architecture import expected_tensors
-
-    architecture = loaded.source.architecture
-    dtype = getattr(torch, config.dtype)
-    num_parameters = sum(math.prod(shape) for shape in expected_tensors(architecture).values())
-    groups = decoder_groups(
-        architecture,
-        num_blocks=loaded.cache_size.num_blocks,
-        block_size=config.block_size,
-        dtype=dtype,
-    )
-    cache_bytes = sum(group.num_blocks * group.block_bytes for group in groups)
     return (
-        f"memory: weights {size_text(num_parameters * dtype.itemsize)} ({num_parameters:,} "
-        f"parameters in {config.dtype}), KV cache {size_text(cache_bytes)}"
+        f"memory: weights {size_text(loaded.model.weight_bytes)} (packed, {config.dtype}), "
+        f"KV cache {size_text(loaded.cache.num_bytes)}"
     )

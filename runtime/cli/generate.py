@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import load_config
-from .compile import invariance_text
 from .failures import EXIT_STATUSES, SOME_FAILED, held_interrupts
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
@@ -68,8 +67,6 @@ def generate(
 
         with show_progress("compile") as progress:
             llm = LLM(settings, progress=progress)
-        if not llm.loaded.invariance.is_invariant:
-            click.echo(f"Warning: {invariance_text(llm.loaded)}", err=True)
         tally = _run(llm, lines, writer)
     if tally.num_failed:
         click.get_current_context().exit(SOME_FAILED)

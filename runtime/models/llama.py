@@ -132,6 +132,15 @@ class Llama(nn.Module):
         table = rope_table(architecture, max_model_len, dtype=self.logits_dtype)
         self.register_buffer("cos_sin", table)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all packed weights and tables; what is shared counts once."""
+        storages = {
+            buffer.untyped_storage().data_ptr(): buffer.untyped_storage().nbytes()
+            for buffer in self.buffers()
+        }
+        return sum(storages.values())
+
     def forward(
         self, ids_R: Tensor, positions_R: Tensor, logits_rows: Tensor, attend: Attend
     ) -> Tensor:

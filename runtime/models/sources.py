@@ -22,7 +22,8 @@ from .config_fields import ConfigFields
 from .converted import convert_gguf
 from .fetch import KNOWN_MODELS, fetched_path
 from .hub import MODEL_PATTERNS, TOKENIZER_PATTERNS, hub_folder, is_hub_id
-from .random_weights import RandomTensors, read_inline
+from .inline import read_inline
+from .random_weights import RandomTensors
 from .tokenizer import Tokenizer
 from .tokenizer_files import load_tokenizer
 

@@ -32,7 +32,8 @@ class UnpackedKernels(CpuKernels):
 
 
 def report(tiny):
-    return warm_up(tiny.graphs, tiny.cache, tiny.model.architecture.vocab_size)
+    vocab_size = tiny.model.architecture.vocab_size
+    return warm_up(tiny.graphs, tiny.cache, vocab_size=vocab_size, dtype=tiny.model.dtype)
 
 
 @pytest.fixture
@@ -57,6 +58,8 @@ def test_the_check_fails_on_linears_that_depend_on_the_row_count(make_engine, od
 
     assert not result.is_invariant
     assert any(label.startswith("decode_s") for label in result.differing)
+    assert "batch invariance: no" in str(result)
+    assert "0.0001 of the largest" in str(result)
 
 
 def test_c03_warm_up_leaves_the_whole_cache_as_it_was(make_engine, odd_shape):

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from noria.runtime.errors import ModelError
 from noria.runtime.models.architecture import Architecture, expected_tensors
-from noria.runtime.models.random_weights import RandomTensors, read_inline
+from noria.runtime.models.random_weights import RandomTensors
 
 Config = dict[str, object]
 
@@ -52,32 +51,3 @@ def test_greedy_output_is_lively_and_depends_on_the_prompt(tiny_config: Config, 
         texts.add(tuple(out[0, 4:].tolist()))
     assert len(texts) == 4
     assert all(len(set(text)) >= 8 for text in texts)
-
-
-def test_an_inline_model_reads_config_keys_and_a_seed(tiny_config: Config) -> None:
-    del tiny_config["torch_dtype"], tiny_config["model_type"], tiny_config["architectures"]
-
-    assert read_inline(tiny_config | {"seed": 7}, "model")[1] == 7
-    arch, seed = read_inline(tiny_config, "model")
-    assert (arch.hidden_size, seed) == (32, 0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "shown"),
-    [
-        ({"hidden_sise": 3}, "model: unknown key 'hidden_sise'; did you mean 'hidden_size'?"),
-        ({"zzz": 3}, "model: unknown key 'zzz' (known: architectures, "),
-        ({"seed": -1}, "model: seed must be an integer from 0, not -1"),
-        ({"seed": "a"}, "model: seed must be an integer from 0, not 'a'"),
-        ({"vocab_size": None}, "model: vocab_size must be a positive integer"),
-        ({"model_type": "gpt2"}, "model: model_type 'gpt2' is not supported"),
-    ],
-)
-def test_an_inline_model_is_strict(tiny_config: Config, changes: Config, shown: str) -> None:
-    """B01: nothing misspelt is skipped."""
-    del tiny_config["torch_dtype"]
-
-    with pytest.raises(ModelError) as caught:
-        read_inline(tiny_config | changes, "model")
-
-    assert shown in str(caught.value)
