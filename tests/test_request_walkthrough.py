@@ -22,6 +22,7 @@ from noria.runtime import LLM, RequestOutput, SamplingParams
 from noria.runtime.config import parse_config
 from noria.runtime.engine import Engine
 from noria.runtime.graphs import Bucket, CompiledGraph
+from noria.runtime.kv_cache import KVCache
 from noria.runtime.model_runner import ModelRunner
 from noria.runtime.request import FinishReason, Request, RequestStatus
 from noria.runtime.scheduler_output import Phase, SchedulerOutput
@@ -64,6 +65,7 @@ class Step:
     bucket: Bucket
     arrays: dict[str, npt.NDArray[np.int32]]
     logits_RV: Tensor
+    written_slots: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def walk() -> Iterator[Walk]:
     walk = Walk(engine.submit(list(TEXT.encode()), PARAMS))
     walk.note()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "run_graph", recorder(runner, walk))
+        patch.setattr(runner, "run_graph", recorder(runner, llm.loaded.cache, walk))
         for _ in range(2):
             engine.step()
             engine.check_invariants()
@@ -144,16 +146,28 @@ def run_earlier_traffic(engine: Engine) -> None:
     assert [r.is_finished for r in (long, gone, other)] == [False, True, False]
 
 
-def recorder(runner: ModelRunner, walk: Walk) -> Callable[[CompiledGraph, SchedulerOutput], None]:
+def recorder(
+    runner: ModelRunner, cache: KVCache, walk: Walk
+) -> Callable[[CompiledGraph, SchedulerOutput], None]:
     """Return a run_graph that copies what each step leaves in its buffers, which are reused."""
     run_graph = runner.run_graph
 
     def record(graph: CompiledGraph, scheduled: SchedulerOutput) -> None:
+        before = contents(cache)
         run_graph(graph, scheduled)
+        written = (contents(cache) != before).any(dim=1).nonzero().flatten()
         arrays = {name: array.copy() for name, array in graph.arrays.items()}
-        walk.steps.append(Step(scheduled, graph.bucket, arrays, graph.logits_RV.clone()))
+        logits = graph.logits_RV.clone()
+        walk.steps.append(Step(scheduled, graph.bucket, arrays, logits, tuple(map(int, written))))
 
     return record
+
+
+def contents(cache: KVCache) -> Tensor:
+    """Return a copy of all keys and values of all layers, a row for each slot."""
+    return torch.cat(
+        [part.flatten(0, 1).flatten(1) for part in (*cache.keys, *cache.values)], dim=1
+    )
 
 
 def test_01_submit_turns_a_prompt_into_a_waiting_request(walk: Walk) -> None:
@@ -212,14 +226,18 @@ def test_07_lengths_say_where_a_request_begins_and_ends(walk: Walk) -> None:
     assert arrays["logits_positions"].tolist() == [99, 99, 99, 99]
 
 
-def test_08_the_graph_leaves_a_row_of_logits_for_each_request(walk: Walk) -> None:
+def test_08_the_graph_writes_100_slots_and_no_other(walk: Walk) -> None:
+    assert walk.prefill.written_slots == (*range(640, 704), *range(960, 996))
+
+
+def test_09_the_graph_leaves_a_row_of_logits_for_each_request(walk: Walk) -> None:
     logits = walk.prefill.logits_RV
 
     assert tuple(logits.shape) == (P, 256)
     assert walk.after_prefill.output_token_ids == (int(logits[0].argmax()),)
 
 
-def test_09_the_engine_appends_the_token_and_counts_real_tokens_only(walk: Walk) -> None:
+def test_10_the_engine_appends_the_token_and_counts_real_tokens_only(walk: Walk) -> None:
     moment = walk.after_prefill
 
     assert moment.status is RequestStatus.RUNNING
@@ -227,7 +245,7 @@ def test_09_the_engine_appends_the_token_and_counts_real_tokens_only(walk: Walk)
     assert moment.num_computed_tokens == 100, "not 128"
 
 
-def test_10_a_decode_step_runs_the_last_token_of_everyone(walk: Walk) -> None:
+def test_11_a_decode_step_runs_the_last_token_of_everyone(walk: Walk) -> None:
     scheduled = walk.decode.scheduled
     ours = scheduled.requests[2]
 
@@ -239,7 +257,7 @@ def test_10_a_decode_step_runs_the_last_token_of_everyone(walk: Walk) -> None:
     assert [len(request.token_ids) for request in scheduled.requests] == [1, 1, 1]
 
 
-def test_11_three_requests_run_in_the_bucket_of_four(walk: Walk) -> None:
+def test_12_three_requests_run_in_the_bucket_of_four(walk: Walk) -> None:
     arrays = walk.decode.arrays
 
     assert walk.decode.bucket == DecodeBucket(num_seqs=4, context_len=1024)
@@ -249,16 +267,18 @@ def test_11_three_requests_run_in_the_bucket_of_four(walk: Walk) -> None:
     assert arrays["slot_mapping_0"].tolist()[2:] == [15 * 64 + 36, -1]
     assert arrays["block_table_0"][2].tolist() == [10, 15, *[-1] * 14]
     assert (arrays["block_table_0"][3] == -1).all()
+    assert len(walk.decode.written_slots) == 3
+    assert walk.decode.written_slots[-1] == 996
 
 
-def test_12_row_2_of_the_logits_gives_its_second_token(walk: Walk) -> None:
+def test_13_row_2_of_the_logits_gives_its_second_token(walk: Walk) -> None:
     logits = walk.decode.logits_RV
 
     assert tuple(logits.shape) == (4, 256)
     assert walk.after_decode.output_token_ids[1] == int(logits[2].argmax())
 
 
-def test_13_the_last_token_ends_it(walk: Walk) -> None:
+def test_14_the_last_token_ends_it(walk: Walk) -> None:
     moment = walk.after_decode
 
     assert moment.status is RequestStatus.FINISHED
@@ -266,14 +286,14 @@ def test_13_the_last_token_ends_it(walk: Walk) -> None:
     assert moment.num_computed_tokens == 101, "the last token needs no place in the cache"
 
 
-def test_14_its_blocks_are_free_again_and_go_to_the_next_request(walk: Walk) -> None:
+def test_15_its_blocks_are_free_again_and_go_to_the_next_request(walk: Walk) -> None:
     (successor,) = walk.steps[2].scheduled.requests
 
     assert successor.request_id != walk.request.request_id
     assert successor.block_tables == ((10, 15),)
 
 
-def test_15_the_caller_gets_text_tokens_and_the_reason(walk: Walk) -> None:
+def test_16_the_caller_gets_text_tokens_and_the_reason(walk: Walk) -> None:
     output = walk.output
 
     assert output is not None
@@ -284,7 +304,7 @@ def test_15_the_caller_gets_text_tokens_and_the_reason(walk: Walk) -> None:
     assert (output.finish_reason, output.error) == ("length", None)
 
 
-def test_16_nothing_was_compiled_after_warm_up(walk: Walk) -> None:
+def test_17_nothing_was_compiled_after_warm_up(walk: Walk) -> None:
     before, after = walk.num_compilations
 
     assert before == after == 8, "2 prefill and 2 decode graphs, 2 samplers each for 1 and 4 rows"
