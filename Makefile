@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 DEMO_CONFIG = configs/smollm2-135m-cpu.yaml
 
@@ -35,12 +36,12 @@ clean:  ## all that make and the tools leave, the environment excepted
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find bucketing configs examples kernels runtime tests -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e .
 	touch $@
 
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
+$(VENV)/.installed-%: pyproject.toml $(CONSTRAINTS) | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[$*]'
 	touch $(VENV)/.installed $@
 
 $(VENV)/.made:

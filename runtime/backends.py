@@ -26,12 +26,21 @@ RUNNABLE: Mapping[str, Callable[[], KernelSet]] = MappingProxyType(
 )
 
 
-def load_kernels(backend: str) -> KernelSet:
-    """Return the kernels of a target.
+OLD_GENERATIONS = ("trn1", "inf2")
+
+
+def load_kernels(backend: str, device: str | None = None) -> KernelSet:
+    """Return the kernels of a backend for a device generation (``target:``).
 
     Raises:
-        BackendError: the target cannot run in this version.
+        BackendError: it cannot run in this version, or nowhere.
     """
+    if device in OLD_GENERATIONS:
+        raise BackendError(
+            f"target: {device} can be checked and planned for but not run: native torch-neuronx "
+            f"supports trn2 and trn3 only, and the XLA-based package that runs {device} is in "
+            f"maintenance; run there with NxD Inference, or set target: trn2"
+        )
     if backend not in RUNNABLE:
         raise BackendError(
             f"backend: {backend} cannot run in this version of Noria, which checks and plans for "

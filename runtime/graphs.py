@@ -5,7 +5,7 @@ Nothing compiles later: a bucket without a graph is an error, and the counter pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,6 +90,11 @@ class CompiledGraphs:
     def models(self) -> Mapping[Bucket, CompiledGraph]:
         """The model graph of each bucket."""
         return self._models
+
+    @property
+    def samplers(self) -> Collection[SamplerGraph]:
+        """All samplers."""
+        return self._samplers.values()
 
     def sampler(self, rows: int, feature: str) -> SamplerGraph:
         """Return the sampler over the logits of graphs with this many rows."""

@@ -49,7 +49,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     Raises:
         NoriaError: the configuration and the model or this machine do not fit together.
     """
-    kernels = load_kernels(config.backend)
+    kernels = load_kernels(config.backend, config.target)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     source = open_model(config.model, tokenizer=config.tokenizer)

@@ -5,6 +5,9 @@ It knows tensors and buckets, never queues.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+
 from ..bucketing import BucketPlan, PaddingCounter, decode_context_need, packed_len
 from .graph_spec import GraphLayout
 from .graphs import Bucket, CompiledGraph, CompiledGraphs
@@ -23,15 +26,25 @@ class ModelRunner:
         self.layout = layout
         self._pick = {Phase.PREFILL: self._pick_prefill, Phase.DECODE: self._pick_decode}
         self.padding = PaddingCounter()
+        self._seconds: dict[Bucket, float] = {}
 
     def execute(self, output: SchedulerOutput) -> list[int]:
         """Run the step and return the next token id of each request, in order."""
+        start = time.perf_counter()
         graph = self._graphs.models[self._pick[output.phase](output)]
         self.run_graph(graph, output)
         rows = [row * graph.query_len for row in range(len(output.requests))]
         feature = needed_feature(request.params for request in output.requests)
         sampler = self._graphs.sampler(graph.logits_RV.shape[0], feature)
-        return sampler.sample(output.requests, rows)
+        token_ids = sampler.sample(output.requests, rows)
+        seconds = self._seconds.get(graph.bucket, 0.0) + time.perf_counter() - start
+        self._seconds[graph.bucket] = seconds
+        return token_ids
+
+    @property
+    def seconds_by_bucket(self) -> Mapping[Bucket, float]:
+        """Seconds that the steps of each bucket took: inputs, graph and sampling."""
+        return self._seconds
 
     def run_graph(self, graph: CompiledGraph, output: SchedulerOutput) -> None:
         """Write the step into the graph's buffers and run it; logits stay in its buffer."""

@@ -62,7 +62,7 @@ class Config:
         ),
     ]
     tokenizer: Annotated[
-        str | None, Setting("folder or file of the tokenizer", None, "the model's own")
+        str | None, Setting("folder or hub id of the tokenizer", None, "the model's own")
     ]
     backend: Annotated[Backend, Setting("what runs the graphs", "cpu")]
     target: Annotated[
@@ -106,7 +106,7 @@ class Config:
         Setting(
             "memory for the KV cache, where num_blocks is auto",
             None,
-            "enough for max_num_seqs requests of max_model_len",
+            "what max_num_seqs requests of max_model_len need, at most half of free memory",
             key="kv_cache_memory",
             read=read_memory_size,
             fits="bytes, or a size such as 512MiB or 2GiB",

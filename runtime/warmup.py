@@ -78,6 +78,8 @@ def warm_up(
             if not torch.equal(logits_V, expected):
                 differing.append(graph.bucket.label)
                 break
+    for sampler in graphs.samplers:
+        sampler.run()
     cache.clear_blocks(probe.block_ids)
     return InvarianceReport(len(models), tuple(differing), TIE_BOUNDS[dtype])
 

@@ -85,8 +85,8 @@ def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
                     tally.add(result)
                 progress("", tally.num_finished + tally.num_failed, len(lines))
     finally:
-        padding = llm.loaded.runner.padding
-        click.echo(summary_text(tally, padding, time.monotonic() - start), err=True)
+        runner = llm.loaded.runner
+        click.echo(summary_text(tally, runner, time.monotonic() - start), err=True)
     return tally
 
 

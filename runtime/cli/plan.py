@@ -67,7 +67,7 @@ def _totals_text(table: PlanTable) -> str:
     num_prefill, num_decode = _count(table, "prefill"), _count(table, "decode")
     return (
         f"{table.num_graphs} graphs: {num_prefill} prefill, {num_decode} decode; "
-        f"no step is padded by more than {percent(table.worst_padding)}"
+        f"at worst {percent(table.worst_padding)} of a step is padding"
     )
 
 

@@ -37,19 +37,19 @@ class ResultWriter(Protocol):
 class JsonLines:
     """One JSON object per line; a result that was written is not lost."""
 
-    def __init__(self, file: TextIO, path: Path) -> None:
-        """Write to a file that is open for appending."""
+    def __init__(self, file: TextIO, path: Path, *, replaces: bool) -> None:
+        """Write to an open file; ``replaces`` drops what it holds once there is a result."""
         self._file = file
         self._path = path
-        self._is_empty = not file.seekable()
+        self._replaces = replaces
 
     def write(self, result: Result) -> None:
         """Write one line and flush it."""
         with user_file(self._path):
-            if not self._is_empty:
+            if self._replaces:
                 # Not earlier: a run that cannot start costs no older results.
                 self._file.truncate(0)
-                self._is_empty = True
+                self._replaces = False
             self._file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
             self._file.flush()
 
@@ -94,10 +94,10 @@ def open_results(path: Path | None, prompts: Path) -> Iterator[ResultWriter]:
         finally:
             texts.finish()
     elif str(path) == "-":
-        yield JsonLines(sys.stdout, path)
+        yield JsonLines(sys.stdout, path, replaces=False)
     else:
         with _open_to_append(path, prompts) as file:
-            yield JsonLines(file, path)
+            yield JsonLines(file, path, replaces=file.seekable())
 
 
 def _open_to_append(path: Path, prompts: Path) -> TextIO:

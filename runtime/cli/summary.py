@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...bucketing import PaddingCounter, StepPadding
 from .result_file import Result
 from .tables import format_table, percent
+
+if TYPE_CHECKING:
+    from ..model_runner import ModelRunner
 
 HEADER = ("graph", "steps", "tokens", "with padding", "waste")
 
@@ -29,29 +33,36 @@ class Tally:
         self.num_new_tokens += len(result.token_ids)
 
 
-def summary_text(tally: Tally, padding: PaddingCounter, seconds: float) -> str:
+def summary_text(tally: Tally, runner: ModelRunner, seconds: float) -> str:
     """Return the lines shown after a run.
 
     Args:
         tally: the results.
-        padding: steps of the run.
+        runner: counted the steps of the run.
         seconds: wall time, compilation not counted.
     """
+    padding = runner.padding
     num_unfinished = tally.num_prompts - tally.num_finished - tally.num_failed
     parts = [f"{tally.num_finished} finished", f"{tally.num_failed} failed"]
     parts += [f"{num_unfinished} unfinished"] if num_unfinished else []
     lines = [f"{tally.num_prompts} prompts: {', '.join(parts)}, in {seconds:.2f} s"]
-    lines += [_rate_text(padding, phase, seconds) for phase in ("prefill", "decode")]
+    lines += [f"{tally.num_new_tokens} new tokens, {_rate(tally.num_new_tokens, seconds)}"]
+    lines += [_phase_text(runner, phase) for phase in ("prefill", "decode")]
     if padding.by_bucket:
         lines += ["", _padding_table(padding)]
     return "\n".join(lines)
 
 
-def _rate_text(padding: PaddingCounter, phase: str, seconds: float) -> str:
-    steps = (step for bucket, step in padding.by_bucket.items() if bucket.phase == phase)
-    num_tokens = sum(step.num_actual_tokens for step in steps)
-    rate = num_tokens / seconds if seconds else 0.0
-    return f"{phase}: {num_tokens} tokens, {rate:.1f} tokens/s"
+def _phase_text(runner: ModelRunner, phase: str) -> str:
+    """Tokens of one phase, and their rate in the time that its own steps took."""
+    steps = {b: step for b, step in runner.padding.by_bucket.items() if b.phase == phase}
+    num_tokens = sum(step.num_actual_tokens for step in steps.values())
+    seconds = sum(runner.seconds_by_bucket[bucket] for bucket in steps)
+    return f"{phase}: {num_tokens} tokens in {seconds:.2f} s, {_rate(num_tokens, seconds)}"
+
+
+def _rate(num_tokens: int, seconds: float) -> str:
+    return f"{num_tokens / seconds if seconds else 0.0:.1f} tokens/s"
 
 
 def _padding_table(padding: PaddingCounter) -> str:

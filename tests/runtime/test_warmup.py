@@ -96,12 +96,15 @@ def test_every_graph_runs_once_before_serving(make_engine, make_shape):
     class Counting(ReferenceKernels):
         def compile(self, graph, inputs, output):
             run = super().compile(graph, inputs, output)
-            return lambda: (ran.append(output.shape), run())
+            return lambda: (ran.append(tuple(output.shape)), run())
 
     tiny = make_engine(make_shape(), kernels=Counting())
     report(tiny)
 
-    assert len(ran) >= len(tiny.plan.buckets)
+    assert len(ran) >= len(tiny.plan.buckets) + len(tiny.graphs.samplers)
+    assert {shape for shape in ran if len(shape) == 1} == {
+        tuple(sampler.token_ids.shape) for sampler in tiny.graphs.samplers
+    }
 
 
 def test_b14_a_graph_that_does_not_compile_is_named_with_what_to_lower(make_engine, make_shape):

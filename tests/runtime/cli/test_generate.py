@@ -215,6 +215,22 @@ def test_a_dash_writes_records_to_stdout(run: Run, config: Path, tmp_path: Path)
     assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [0, 1]
 
 
+def test_results_on_a_stdout_that_appends_to_a_file_keep_what_it_holds(
+    start_noria: StartNoria, config: Path, tmp_path: Path
+) -> None:
+    prompts = write_lines(tmp_path / "prompts.txt", "hello")
+    output = write_lines(tmp_path / "out.jsonl", {"old": True})
+
+    with output.open("a") as file:
+        arguments = ("generate", config, "--prompts", prompts, "-o", "-")
+        with start_noria(*arguments, stdout=file) as noria:
+            _, stderr = noria.communicate(timeout=120)
+    assert noria.returncode == 0, stderr
+
+    old, new = read_records(output)
+    assert (old, list(new)) == ({"old": True}, FIELDS)
+
+
 def test_the_summary_counts_tokens_and_padding(run: Run, config: Path, tmp_path: Path) -> None:
     line = {"prompt_token_ids": [1, 2, 3], "max_tokens": 3, "ignore_eos": True}
     prompts = write_lines(tmp_path / "prompts.jsonl", line, line, line)
@@ -224,11 +240,12 @@ def test_the_summary_counts_tokens_and_padding(run: Run, config: Path, tmp_path:
     # One prefill step of 9 tokens, then two decode steps of 3 requests, in rows of 32 and 4.
     start = lines.index(next(line for line in lines if line.startswith("3 prompts")))
     rows = [line.split() for line in lines[start:]]
-    assert [row[:3] for row in rows[1:3]] == [
-        ["prefill:", "9", "tokens,"],
-        ["decode:", "6", "tokens,"],
+    assert [row[:3] for row in rows[1:4]] == [
+        ["9", "new", "tokens,"],
+        ["prefill:", "9", "tokens"],
+        ["decode:", "6", "tokens"],
     ]
-    assert rows[5:] == [
+    assert rows[6:] == [
         ["decode_s4_c64", "2", "6", "8", "25.0%"],
         ["prefill_t32_c64", "1", "9", "32", "71.9%"],
         ["in", "all", "3", "15", "40", "62.5%"],

@@ -65,7 +65,7 @@ def test_plan_prints_a_row_per_graph_and_totals(run: Run, config: Path) -> None:
         ["prefill_t32_c64", "32", "64", "4", "1", "96.9%", "48.4%", "50.0%"],
         ["decode_s2_c64", "2", "64", "4", "1", "50.0%", "25.0%", "50.0%"],
     ]
-    assert lines[-1] == "4 graphs: 2 prefill, 2 decode; no step is padded by more than 96.9%"
+    assert lines[-1] == "4 graphs: 2 prefill, 2 decode; at worst 96.9% of a step is padding"
 
 
 def test_plan_as_json_has_the_same_numbers(run: Run, config: Path) -> None:
@@ -133,3 +133,16 @@ def test_version_names_noria_python_and_torch(run: Run) -> None:
     names = [line.split()[0] for line in run("version").stdout.splitlines()]
 
     assert names == ["noria", "python", "torch"]
+
+
+def test_check_says_which_prompts_a_small_prefill_limit_refuses(
+    run: Run, make_config: Callable[..., Path]
+) -> None:
+    config = make_config(max_num_batched_tokens=32, num_batched_tokens_buckets=[32])
+
+    result = run("check", config)
+
+    assert (
+        "prompts of more than 32 tokens are refused: raise max_num_batched_tokens" in result.stdout
+    )
+    assert "refused" not in run("check", make_config("whole.yaml")).stdout
