@@ -30,6 +30,9 @@ class KernelSet(Protocol):
     ) -> nn.Module:
         """Pack a weight once; the module maps ``[R, I]`` to ``[R, O]`` of ``out_dtype``."""
 
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return zeros in the target's memory, for caches and static buffers."""
+
     def embed(self, ids_R: Tensor, table_VE: Tensor) -> Tensor:
         """Look up rows of the table: ``[R, E]``. Padded ids are 0."""
 

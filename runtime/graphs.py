@@ -123,7 +123,7 @@ class CompiledGraphs:
         """Return the buffer shared by all graphs of this many rows; they never run at once."""
         if rows not in self._logits:
             vocab_size = self._model.architecture.vocab_size
-            self._logits[rows] = torch.zeros(rows, vocab_size, dtype=self._model.logits_dtype)
+            self._logits[rows] = self._kernels.zeros((rows, vocab_size), self._model.logits_dtype)
         return self._logits[rows]
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.contract import KVGroup, num_blocks_for
+from ..kernels.kernel_set import KernelSet
 from .errors import ConfigError
 from .models.architecture import Architecture
 
@@ -70,8 +71,8 @@ def free_memory_bytes() -> int:
 class KVCache:
     """Key and value tensors per layer, zero at start, and their groups."""
 
-    def __init__(self, groups: Sequence[KVGroup]) -> None:
-        """Allocate the caches of all groups."""
+    def __init__(self, groups: Sequence[KVGroup], kernels: KernelSet) -> None:
+        """Allocate the caches of all groups in the memory of the target."""
         num_layers = sum(len(group.layers) for group in groups)
         self.groups = tuple(groups)
         self.group_of = [0] * num_layers
@@ -80,8 +81,8 @@ class KVCache:
         for index, group in enumerate(groups):
             for layer in group.layers:
                 self.group_of[layer] = index
-                self.keys[layer] = torch.zeros(group.k_shape, dtype=group.dtype)
-                self.values[layer] = torch.zeros(group.v_shape, dtype=group.dtype)
+                self.keys[layer] = kernels.zeros(group.k_shape, group.dtype)
+                self.values[layer] = kernels.zeros(group.v_shape, group.dtype)
 
     @property
     def num_bytes(self) -> int:

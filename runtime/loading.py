@@ -70,7 +70,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         block_size=config.block_size,
         dtype=dtype,
     )
-    cache = KVCache(groups)
+    cache = KVCache(groups, kernels)
     graphs = CompiledGraphs(
         model,
         kernels,

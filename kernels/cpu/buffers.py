@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, empty, uint8
+from torch import Tensor, uint8
 
+from .memory import Arena
 from .operators import TensorSpec
 
 
@@ -14,8 +15,9 @@ class BufferPool:
     use the same ones. Chunks are never returned, because commands hold their addresses.
     """
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, arena: Arena) -> None:
+        """Start empty; chunks will come from ``arena``."""
+        self._arena = arena
         self._chunks: list[Tensor] = []
         self._free: list[Tensor] = []
 
@@ -38,7 +40,7 @@ class BufferPool:
         if fitting:
             chunk = self._free.pop(min(fitting, key=lambda i: self._free[i].numel()))
         else:
-            chunk = empty(num_bytes, dtype=uint8)
+            chunk = self._arena.zeros((num_bytes,), uint8)
             self._chunks.append(chunk)
         used = chunk[: num_elements * spec.dtype.itemsize]
         return used.view(spec.dtype).view(spec.shape), chunk

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..contract import check_tensor
+from .memory import Arena
 from .native import Call, load_library
 from .operators import Operator, TensorSpec, check_contiguous, check_dense, check_dtype, kernel_name
 
@@ -17,7 +18,7 @@ _RESULTS = {(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16)}
 _RESULTS.add((torch.bfloat16, torch.float32))
 
 
-def pack(weight_OI: Tensor) -> Tensor:
+def pack(weight_OI: Tensor, arena: Arena) -> Tensor:
     """Return the weight as panels of 16 outputs, ``[ceil(O/16), I, 16]`` in the weight's dtype.
 
     bf16 panels hold pairs of inputs, ``[ceil(O/16), ceil(I/2), 16, 2]``; what pads is zero.
@@ -28,7 +29,7 @@ def pack(weight_OI: Tensor) -> Tensor:
     panels = -(-num_outputs // PANEL)
     is_pairs = weight_OI.dtype == torch.bfloat16
     inner = (-(-num_inputs // 2), PANEL, 2) if is_pairs else (num_inputs, PANEL)
-    packed = torch.empty((panels, *inner), dtype=weight_OI.dtype)
+    packed = arena.zeros((panels, *inner), weight_OI.dtype)
     name = kernel_name("pack", weight_OI.dtype)
     args = (weight_OI, packed, num_outputs, num_inputs)
     load_library().call([Call(name, panels, args)])
@@ -44,8 +45,10 @@ class Linear(nn.Module):
     packed: Tensor
     bias_O: Tensor | None
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype) -> None:
-        """Pack the weight; the original is not kept."""
+    def __init__(
+        self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype, *, arena: Arena
+    ) -> None:
+        """Pack the weight into ``arena``; the original is not kept."""
         super().__init__()
         if (weight_OI.dtype, out_dtype) not in _RESULTS:
             raise ValueError(f"a linear of {weight_OI.dtype} cannot give {out_dtype}")
@@ -55,7 +58,7 @@ class Linear(nn.Module):
         self.num_outputs = weight_OI.shape[0]
         self.num_inputs = weight_OI.shape[1]
         self.out_dtype = out_dtype
-        self.register_buffer("packed", pack(weight_OI.detach()))
+        self.register_buffer("packed", pack(weight_OI.detach(), arena))
         self.register_buffer("bias_O", bias_O)
 
     def forward(self, x_RI: Tensor) -> Tensor:

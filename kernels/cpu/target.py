@@ -13,6 +13,7 @@ from .buffers import BufferPool
 from .build import BuildError
 from .graph import capture
 from .linear import Linear
+from .memory import Arena
 from .native import load_library
 from .program import lower
 from .registry import ops
@@ -53,13 +54,18 @@ class CpuKernels:
     def __init__(self, compiler: str | None = None) -> None:
         """Load the library, which is built at most once per machine."""
         self._library = load_library(compiler)
-        self._pool = BufferPool()
+        self._arena = Arena()
+        self._pool = BufferPool(self._arena)
 
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:
         """Pack the weight; the original is not kept."""
-        return Linear(weight_OI, bias_O, out_dtype)
+        return Linear(weight_OI, bias_O, out_dtype, arena=self._arena)
+
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return zeros on large pages, where the system has them."""
+        return self._arena.zeros(shape, dtype)
 
     def embed(self, ids_R: Tensor, table_VE: Tensor) -> Tensor:
         """Return the rows ``[R, E]`` of the table."""

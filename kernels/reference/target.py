@@ -38,6 +38,10 @@ class ReferenceKernels:
         self.prefill_tile = prefill_tile
         self.fold_blocks = fold_blocks
 
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return zeros."""
+        return torch.zeros(tuple(shape), dtype=dtype)
+
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:

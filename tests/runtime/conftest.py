@@ -112,7 +112,7 @@ def build_engine(
     groups = decoder_groups(
         architecture, num_blocks=shape.num_blocks, block_size=shape.block_size, dtype=dtype
     )
-    cache = KVCache(groups)
+    cache = KVCache(groups, kernels)
     layout = GraphLayout(
         (shape.block_size,), shape.max_num_prefill_seqs, kernels.prefill_tile, kernels.fold_blocks
     )

@@ -1,0 +1,61 @@
+"""Memory on large pages: alignment, zeros, and tensors that do not know of each other."""
+
+import gc
+
+import pytest
+import torch
+
+from noria.kernels.cpu.memory import HUGE_PAGE, Arena
+
+
+def test_the_first_tensor_of_a_piece_starts_at_a_large_page():
+    assert Arena().zeros((3, 5), torch.float32).data_ptr() % HUGE_PAGE == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.uint8])
+def test_tensors_are_zero_and_start_at_a_cache_line(dtype):
+    arena = Arena()
+    for shape in [(7,), (2, 3), (1, 1, 65), (0, 4), ()]:
+        tensor = arena.zeros(shape, dtype)
+        assert tensor.shape == shape
+        assert tensor.dtype == dtype
+        assert tensor.is_contiguous()
+        assert not tensor.any()
+        assert tensor.data_ptr() % 64 == 0
+
+
+def test_tensors_lie_side_by_side_and_do_not_overlap():
+    arena = Arena()
+    first, second = arena.zeros((17,), torch.uint8), arena.zeros((1000,), torch.uint8)
+    first.fill_(1)
+    second.fill_(2)
+
+    assert second.data_ptr() - first.data_ptr() == 64
+    assert first.eq(1).all()
+    assert second.eq(2).all()
+
+
+def test_every_tensor_has_a_storage_of_its_own():
+    """Lowering tells by the storage which tensors share memory."""
+    arena = Arena()
+    first, second = arena.zeros((4,), torch.float32), arena.zeros((4,), torch.float32)
+
+    assert first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr()
+    assert first.untyped_storage().nbytes() == 16
+
+
+def test_a_tensor_larger_than_a_piece_gets_one_of_its_own():
+    arena = Arena()
+    small, large = arena.zeros((1,), torch.uint8), arena.zeros((40 * HUGE_PAGE,), torch.uint8)
+    large[-1] = 1
+
+    assert large.data_ptr() % HUGE_PAGE == 0
+    assert not small.any()
+
+
+def test_memory_stays_while_a_tensor_lives():
+    tensor = Arena().zeros((1000,), torch.float32)
+    gc.collect()
+    tensor.fill_(3)
+
+    assert tensor.eq(3).all()
