@@ -39,6 +39,11 @@ void linear(const Arg* args, int64_t task) {
   const int64_t steps = (last_row - first_row + kMaxRows - 1) / kMaxRows;
   const int64_t step = (last_row - first_row + steps - 1) / steps;
 
+  // While rows are multiplied with some panels, the next ones come into the second-level cache: as
+  // evenly as possible, one line or more per step along k. A panel has one line per such step.
+  const int lines = int((kMaxPanels + steps - 1) / steps);
+  const int64_t fetching = (kMaxPanels + lines - 1) / lines;
+
   constexpr int64_t kColumns = kMaxPanels * kPanel;
   alignas(64) float sums[kMaxRows * kColumns];
   for (int64_t panel = first_panel; panel < last_panel; panel += kMaxPanels) {
@@ -47,8 +52,13 @@ void linear(const Arg* args, int64_t task) {
     for (int64_t row = first_row; row < last_row; row += step) {
       const int64_t count = std::min(step, last_row - row);
       const T* a = x + row * x_stride;
-      multiply(Product<T>{a, x_stride, b, panel_size, inputs, sums, kColumns, nullptr, 1.0f}, count,
-               std::min<int64_t>(kMaxPanels, last_panel - panel));
+      Product<T> product{a, x_stride, b, panel_size, inputs, sums, kColumns, nullptr, 1.0f};
+      const int64_t done = (row - first_row) / step;
+      if (done < fetching) {
+        product.ahead = b + kMaxPanels * panel_size + done * lines * panel_size;
+        product.ahead_lines = lines;
+      }
+      multiply(product, count, std::min<int64_t>(kMaxPanels, last_panel - panel));
       for (int64_t r = 0; r < count; ++r)
         finish(sums + r * kColumns, bias ? bias + column : nullptr, columns,
                out + (row + r) * outputs + column);

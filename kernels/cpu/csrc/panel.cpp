@@ -45,7 +45,11 @@ struct Step<bf16> {
 #endif
 };
 
-template <int R, int N, class T>
+// Into the second-level cache: the first is for the tile that is being computed.
+inline void fetch(const char* line) { __builtin_prefetch(line, 0, 2); }
+
+// R rows, N panels, L lines ahead.
+template <int R, int N, int L, class T>
 void multiply_tile(const Product<T>& product) {
   using S = Step<T>;
   constexpr int V = N * kVectors;
@@ -60,6 +64,7 @@ void multiply_tile(const Product<T>& product) {
     }
   const T* a = product.a;
   const T* b = product.b;
+  const char* ahead = reinterpret_cast<const char*>(product.ahead);
   auto step = [&](auto take) __attribute__((always_inline)) {
     typename S::B columns[V];
 #pragma GCC unroll 8
@@ -73,6 +78,9 @@ void multiply_tile(const Product<T>& product) {
     }
     a += S::kSize;
     b += kPanel * S::kSize;
+#pragma GCC unroll 4
+    for (int line = 0; line < L; ++line) fetch(ahead + line * kLine);
+    ahead += L * kLine;
   };
   for (int64_t left = product.k / S::kSize; left > 0; --left) step(S::take);
   // The element after an odd row's last one belongs to another row: it is not read, for it may be
@@ -85,20 +93,20 @@ void multiply_tile(const Product<T>& product) {
       store(product.out + r * product.out_stride + v * kWidth, sums[r][v] * product.scale);
 }
 
-template <int N, class T>
+template <int N, int L, class T>
 void multiply_rows(const Product<T>& product, int64_t rows) {
   switch (rows) {
-    case 1: return multiply_tile<1, N>(product);
-    case 2: return multiply_tile<2, N>(product);
-    case 3: return multiply_tile<3, N>(product);
-    case 4: return multiply_tile<4, N>(product);
+    case 1: return multiply_tile<1, N, L>(product);
+    case 2: return multiply_tile<2, N, L>(product);
+    case 3: return multiply_tile<3, N, L>(product);
+    case 4: return multiply_tile<4, N, L>(product);
   }
   if constexpr (kMaxRows > 4) {
     switch (rows) {
-      case 5: return multiply_tile<5, N>(product);
-      case 6: return multiply_tile<6, N>(product);
-      case 7: return multiply_tile<7, N>(product);
-      case 8: return multiply_tile<8, N>(product);
+      case 5: return multiply_tile<5, N, L>(product);
+      case 6: return multiply_tile<6, N, L>(product);
+      case 7: return multiply_tile<7, N, L>(product);
+      case 8: return multiply_tile<8, N, L>(product);
     }
   }
 }
@@ -106,10 +114,15 @@ void multiply_rows(const Product<T>& product, int64_t rows) {
 template <class T>
 void multiply_panels(const Product<T>& product, int64_t rows, int64_t panels) {
   if constexpr (kMaxPanels > 1) {
-    if (panels == 2) return multiply_rows<2>(product, rows);
-    if (panels == 3) return multiply_rows<3>(product, rows);
+    if (panels == 1) return multiply_rows<1, 0>(product, rows);
+    if (panels == 2) return multiply_rows<2, 0>(product, rows);
   }
-  multiply_rows<1>(product, rows);
+  switch (product.ahead_lines) {
+    case 1: return multiply_rows<kMaxPanels, 1>(product, rows);
+    case 2: return multiply_rows<kMaxPanels, 2>(product, rows);
+    case 3: return multiply_rows<kMaxPanels, 3>(product, rows);
+  }
+  multiply_rows<kMaxPanels, 0>(product, rows);
 }
 
 }  // namespace

@@ -12,6 +12,9 @@ constexpr int kVectors = kPanel / kWidth;  // vectors per panel
 constexpr int kMaxRows = kWidth == 16 ? 8 : 4;  // 8 x 3 of 32 registers, or 4 x 1 x 2 of 16
 constexpr int kMaxPanels = kWidth == 16 ? 3 : 1;
 
+constexpr int kLine = 64;  // bytes
+constexpr int kMaxAhead = 3;
+
 // Elements of k that lie side by side.
 template <class T>
 constexpr int kPair = sizeof(T) == 2 ? 2 : 1;
@@ -32,8 +35,12 @@ struct Product {
   // Null: sums start at 0. Else they start at out * decay, one factor per row.
   const float* decay;
   float scale;  // of the finished sums
+  // What is read next: this many lines of it (0 to kMaxAhead) are fetched per step along k.
+  int ahead_lines = 0;
+  const T* ahead = nullptr;
 };
 
-// At most kMaxRows rows and kMaxPanels panels. Whole panels are written.
+// At most kMaxRows rows and kMaxPanels panels. Whole panels are written. Only products of
+// kMaxPanels panels fetch ahead.
 void multiply(const Product<float>& product, int64_t rows, int64_t panels);
 void multiply(const Product<bf16>& product, int64_t rows, int64_t panels);
