@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 
 import torch
@@ -50,8 +51,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         NoriaError: the configuration and the model or this machine do not fit together.
     """
     kernels = load_kernels(config.backend, config.target)
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
+    _set_num_threads(config.num_threads)
     source = open_model(config.model, tokenizer=config.tokenizer)
     check_model_len(config, source.architecture)
     plan = bucket_plan(config, _limits(config, kernels))
@@ -95,6 +95,18 @@ def check_model_len(config: Config, architecture: Architecture) -> None:
             f"max_model_len: {config.max_model_len} exceeds the model's "
             f"max_position_embeddings {architecture.max_position_embeddings}"
         )
+
+
+def _set_num_threads(num_threads: int | None) -> None:
+    if num_threads is None:
+        return
+    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if num_cpus is not None and num_threads > num_cpus:
+        raise ConfigError(
+            f"num_threads: {num_threads} exceeds the {num_cpus} CPUs that this process may use; "
+            f"threads without a CPU make every step wait"
+        )
+    torch.set_num_threads(num_threads)
 
 
 def _cache_size(config: Config, architecture: Architecture, dtype: torch.dtype) -> CacheSize:

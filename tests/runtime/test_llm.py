@@ -151,8 +151,9 @@ def test_j07_the_end_token_is_counted_but_is_not_text(llm):
         ({"model": "no-such-model"}, ModelError, "no-such-model"),
         ({"num_blocks": "auto", "kv_cache_memory": 4096}, ConfigError, "kv_cache_memory"),
         ({"backend": "neuron", "block_size": 8}, (BackendError, ConfigError), "neuron"),
+        ({"num_threads": 10_000}, ConfigError, "num_threads: 10000 exceeds"),
     ],
-    ids=["beyond-positions", "unknown-model", "too-little-memory", "neuron"],
+    ids=["beyond-positions", "unknown-model", "too-little-memory", "neuron", "threads"],
 )
 def test_what_does_not_fit_is_refused_at_load(change, error, fragment):
     with pytest.raises(error, match=fragment):
