@@ -39,10 +39,14 @@ class Segment {
       const int64_t first = std::max<int64_t>(0, base + 1 - seen_) * group_;
       for (int64_t head = 0; head < kv_heads_; ++head) {
         load_keys(head);
-        load_values(head);
         score(head, first);
         weigh(head, first, base);
-        add_values(head, first, base);
+        if (size_ <= kFewRows) {
+          add_few(head, first, base);
+        } else {
+          load_values(head);
+          add_values(head, first, base);
+        }
       }
     }
     finish();
@@ -240,6 +244,58 @@ class Segment {
     }
   }
 
+  // The same chains as add_values, over values as they lie in the cache: for a few rows, panels
+  // would cost more than they save. Every tile of a row with one query ends at the same token.
+  void add_few(int64_t head, int64_t first, int64_t base) {
+    for (int64_t i = first; i < size_; ++i)
+      if (i + 1 == size_ || tokens_of(i + 1, base) != tokens_of(i, base)) {
+        const int64_t tokens = tokens_of(i, base);
+        int64_t d = 0;
+        for (; d + kFewVectors * kWidth <= a_.dim; d += kFewVectors * kWidth)
+          add_rows<kFewVectors>(head, first, i + 1 - first, tokens, d);
+        for (; d < a_.dim; d += kWidth) add_rows<1>(head, first, i + 1 - first, tokens, d);
+        first = i + 1;
+      }
+  }
+
+  template <int V>
+  void add_rows(int64_t head, int64_t i, int64_t rows, int64_t tokens, int64_t d) {
+    switch (rows) {
+      case 1: return add_block<1, V>(head, i, tokens, d);
+      case 2: return add_block<2, V>(head, i, tokens, d);
+      case 3: return add_block<3, V>(head, i, tokens, d);
+      case 4: return add_block<4, V>(head, i, tokens, d);
+    }
+  }
+
+  template <int R, int V>
+  void add_block(int64_t head, int64_t i, int64_t tokens, int64_t d) {
+    const float* weights = scores_ + i * padded_tokens_;
+    float* out = sums_ + (head * size_ + i) * padded_dim_ + d;
+    const int64_t from = head * a_.dim + d, left = a_.dim - d;
+    vf sums[R][V];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = load(out + r * padded_dim_ + v * kWidth) * decay_[i + r];
+    for (int64_t t = 0; t < tokens; ++t) {
+      vf values[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v)
+        values[v] = V > 1 ? load(v_rows_[t] + from + v * kWidth) : load(v_rows_[t] + from, left);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v)
+          sums[r][v] = sums[r][v] + splat(weights[r * padded_tokens_ + t]) * values[v];
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) store(out + r * padded_dim_ + v * kWidth, sums[r][v]);
+  }
+
   void finish() {
     for (int64_t at = 0; at < kv_heads_ * size_; ++at) {
       const int64_t row = row_ + at % size_ / group_;
@@ -252,6 +308,8 @@ class Segment {
     }
   }
 
+  static constexpr int64_t kFewRows = 4;
+  static constexpr int kFewVectors = kWidth == 16 ? 4 : 2;
   const Attention<T>& a_;
   int64_t kv_head_, kv_heads_, group_;
   int64_t padded_dim_, padded_tokens_;
