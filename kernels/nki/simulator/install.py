@@ -1,0 +1,42 @@
+"""Registering the simulator as ``nki``, ``nki.isa`` and ``nki.language``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+from . import isa, language
+from .simulate import jit, vendor_simulate
+
+
+def install() -> bool:
+    """Let ``import nki`` find the simulator, unless the real ``nki.isa`` can be imported.
+
+    The packages named nki on the general package index have no ``isa``: they are placeholders,
+    and the simulator takes their place. Call this before importing kernels; calling it again
+    changes nothing.
+
+    Returns:
+        Whether kernels imported from now on run in the simulator.
+    """
+    if sys.modules.get("nki.isa") is isa:
+        return True
+    if _has_real_isa():
+        return False
+    package = ModuleType("nki", "NKI as simulated on numpy.")
+    package.__path__ = []
+    for name, value in (("jit", jit), ("simulate", vendor_simulate)):
+        setattr(package, name, value)
+    for name, module in (("isa", isa), ("language", language)):
+        setattr(package, name, module)
+        sys.modules[f"nki.{name}"] = module
+    sys.modules["nki"] = package
+    return True
+
+
+def _has_real_isa() -> bool:
+    try:
+        return importlib.util.find_spec("nki.isa") is not None
+    except (ImportError, ValueError):  # no nki at all, or one without a spec
+        return False
