@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -45,7 +46,7 @@ class Library:
         """Load the library from a file."""
         self._library = ctypes.CDLL(path)
         self._run = self._library.noria_run
-        self._run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        self._run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
         self._run.restype = None
 
     def encode(self, calls: Sequence[Call]) -> CommandList:
@@ -62,7 +63,16 @@ class Library:
     def run(self, commands: CommandList) -> None:
         """Run the commands in order, each shared by all threads that torch uses."""
         table = commands.commands
-        self._run(table.ctypes.data, table.shape[0], torch.get_num_threads())
+        self._run(table.ctypes.data, table.shape[0], torch.get_num_threads(), None)
+
+    def time(self, commands: CommandList) -> list[float]:
+        """Run the commands in order; return the seconds of each."""
+        table = commands.commands
+        ends = np.zeros(len(table) + 1, dtype=np.int64)
+        ends[0] = time.monotonic_ns()  # the steady clock of C++
+        threads = torch.get_num_threads()
+        self._run(table.ctypes.data, len(table), threads, ends[1:].ctypes.data)
+        return [float(seconds) for seconds in np.diff(ends) / 1e9]
 
     def call(self, calls: Sequence[Call]) -> None:
         """Encode and run once."""

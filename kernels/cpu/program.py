@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,30 @@ from .buffers import BufferPool
 from .graph import StaticGraph
 from .native import Call, Library
 from .operators import NAMESPACE, TensorSpec
+from .profile import CommandTime, timed
 from .registry import OPERATORS
 
 _KEEP_ORDER = frozenset({"view", "reshape", "unflatten", "flatten", "squeeze", "unsqueeze"})
 """Torch operators that keep a contiguous tensor's elements in order."""
+
+
+class CommandStep:
+    """A step that runs commands of this target."""
+
+    def __init__(self, library: Library, calls: list[Call]) -> None:
+        """Lay out the calls once."""
+        self._library = library
+        self._calls = calls
+        self._commands = library.encode(calls)
+
+    def __call__(self) -> None:
+        """Run the commands."""
+        self._library.run(self._commands)
+
+    def profile(self) -> list[CommandTime]:
+        """Run the commands, timing each."""
+        seconds = self._library.time(self._commands)
+        return [timed(*pair) for pair in zip(self._calls, seconds, strict=True)]
 
 
 class Program:
@@ -38,6 +59,18 @@ class Program:
         """Run the graph once."""
         for step in self.steps:
             step()
+
+    def profile(self) -> list[CommandTime]:
+        """Run the graph once, timing each command and each call into torch."""
+        times = []
+        for step in self.steps:
+            if isinstance(step, CommandStep):
+                times += step.profile()
+            else:
+                start = time.perf_counter()
+                step()
+                times.append(CommandTime("torch", 0, 0, time.perf_counter() - start))
+        return times
 
 
 def lower(graph: StaticGraph, output: Tensor, *, library: Library, pool: BufferPool) -> Program:
@@ -137,8 +170,7 @@ class _Lowering:
 
     def _flush(self) -> None:
         if self._calls:
-            commands = self._library.encode(self._calls)
-            self._steps.append(functools.partial(self._library.run, commands))
+            self._steps.append(CommandStep(self._library, self._calls))
             self._num_commands += len(self._calls)
             self._calls = []
 

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 
 #include "command.h"
@@ -45,22 +46,33 @@ class Team {
   alignas(64) std::atomic<int64_t> phase_{0};
 };
 
-void work(const Command* commands, int64_t count, Team& team) {
+void note_end(int64_t* ends, int64_t command) {
+  using namespace std::chrono;
+  if (ends) ends[command] = nanoseconds(steady_clock::now().time_since_epoch()).count();
+}
+
+void work(const Command* commands, int64_t count, Team& team, int64_t* ends) {
   for (int64_t c = 0; c < count; ++c) {
     const Command& command = commands[c];
     for (int64_t task; (task = team.take()) < command.num_tasks;)
       command.kernel(command.args, task);
     team.wait();
+    note_end(ends, c);
   }
 }
 
 }  // namespace
 
-extern "C" void noria_run(const Command* commands, int64_t count, int64_t num_threads) {
+// Where `ends` is not null, the nanoseconds (of a steady clock) at which each command was done are
+// left there.
+extern "C" void noria_run(const Command* commands, int64_t count, int64_t num_threads,
+                          int64_t* ends) {
   if (num_threads <= 1) {
-    for (int64_t c = 0; c < count; ++c)
+    for (int64_t c = 0; c < count; ++c) {
       for (int64_t task = 0; task < commands[c].num_tasks; ++task)
         commands[c].kernel(commands[c].args, task);
+      note_end(ends, c);
+    }
     return;
   }
   std::optional<Team> team;
@@ -69,6 +81,6 @@ extern "C" void noria_run(const Command* commands, int64_t count, int64_t num_th
     // The runtime may give fewer threads than asked for: all must agree on the real number.
 #pragma omp single
     team.emplace(omp_get_num_threads());
-    work(commands, count, *team);
+    work(commands, count, *team, omp_get_thread_num() == 0 ? ends : nullptr);
   }
 }

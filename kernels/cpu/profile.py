@@ -1,0 +1,78 @@
+"""What the commands of a program are, how much work they have, and how long they took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .native import Call
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTime:
+    """One command of one run.
+
+    Attributes:
+        operator: its name; a linear layer's has its inputs and outputs.
+        flop: operations of matrix products, two per multiplication; 0 where there is none.
+        num_bytes: bytes that it must read and write at least once.
+        seconds: from the end of the command before to its own.
+    """
+
+    operator: str
+    flop: int
+    num_bytes: int
+    seconds: float
+
+
+def timed(call: Call, seconds: float) -> CommandTime:
+    """Describe a call that took so long, with the step that its buffers hold now."""
+    name = call.kernel.removesuffix("_f32").removesuffix("_bf16")
+    if name.startswith("linear"):
+        rows, inputs, outputs = (_size(call, index) for index in (4, 5, 6))
+        flop = 2 * rows * inputs * outputs
+        return CommandTime(f"linear {inputs}x{outputs}", flop, _tensor_bytes(call), seconds)
+    if name == "attend":
+        return CommandTime(name, *_attention(call), seconds)
+    if name == "take_rows":
+        return CommandTime(name, 0, 2 * _bytes(call.args[2]), seconds)
+    if name == "rope":
+        return CommandTime(
+            name, 0, sum(_bytes(call.args[index]) for index in (0, 1, 2, 5)), seconds
+        )
+    if name == "write_kv":
+        written = _size(call, 5) * _size(call, 8) * _tensor(call, 0).itemsize
+        return CommandTime(name, 0, 4 * written, seconds)
+    return CommandTime(name, 0, _tensor_bytes(call), seconds)
+
+
+def _attention(call: Call) -> tuple[int, int]:
+    """Return operations and bytes of the tokens that are there; padding has none."""
+    q, out = _tensor(call, 0), _tensor(call, 7)
+    heads, kv_heads, dim = (_size(call, index) for index in (15, 16, 17))
+    context, queries = _tensor(call, 5).long(), _tensor(call, 6).long()
+    seen = int((context * queries + queries * (queries + 1) // 2).sum())
+    stored = int((context + queries)[queries > 0].sum())
+    num_bytes = 2 * stored * kv_heads * dim * q.itemsize + _bytes(q) + _bytes(out)
+    return 4 * heads * dim * seen, num_bytes
+
+
+def _size(call: Call, index: int) -> int:
+    value = call.args[index]
+    assert isinstance(value, int)
+    return value
+
+
+def _tensor(call: Call, index: int) -> Tensor:
+    value = call.args[index]
+    assert isinstance(value, Tensor)
+    return value
+
+
+def _bytes(value: object) -> int:
+    return value.numel() * value.itemsize if isinstance(value, Tensor) else 0
+
+
+def _tensor_bytes(call: Call) -> int:
+    return sum(map(_bytes, call.args))
