@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
+from .machine import Machine
 from .offline import NUM_FIRST_IDS
 from .report import LOUD_SHARE, Report, Row, is_loud
 from .roofline import job_flop
+from .step import StepProfile, profile_lines
 
 PLAIN_WIDTH = 160
 """Columns where the output is no terminal, whose width would be known."""
@@ -23,16 +27,36 @@ def print_report(report: Report, console: Console | None = None) -> None:
         f"{job_flop(report.cost, work) / 1e9:.0f} GFLOP)",
         highlight=False,
     )
-    peaks = ", ".join(f"{dtype} {flop / 1e9:.0f}" for dtype, flop in machine.flop_s.items())
-    out.print(
-        f"{machine.cpu}, {machine.num_threads} threads: reads {machine.read_bytes_s / 1e9:.1f} "
-        f"GB/s, multiplies at {peaks} GFLOP/s; others used "
-        f"{_others(machine.others_share)} of the CPUs",
-        highlight=False,
-    )
+    out.print(_machine_line(machine), highlight=False)
     out.print(_table(report))
     for note in _notes(report):
         out.print(note, highlight=False)
+
+
+def print_steps(
+    machine: Machine, profiles: Sequence[StepProfile], console: Console | None = None
+) -> None:
+    """Print one table per step on ``console``, by default stdout."""
+    out = console or _stdout()
+    out.print(_machine_line(machine), highlight=False)
+    (flop_s,) = machine.flop_s.values()
+    for profile in profiles:
+        table = Table(show_edge=False, header_style="bold", title=profile.label)
+        table.add_column("part", no_wrap=True)
+        for heading in ("count", "ms", "of step", "GFLOP/s", "GB/s", "of roof"):
+            table.add_column(heading, justify="right")
+        for cells in profile_lines(profile, flop_s=flop_s, read_bytes_s=machine.read_bytes_s):
+            table.add_row(*cells)
+        out.print(table)
+
+
+def _machine_line(machine: Machine) -> str:
+    peaks = ", ".join(f"{dtype} {flop / 1e9:.0f}" for dtype, flop in machine.flop_s.items())
+    return (
+        f"{machine.cpu}, {machine.num_threads} threads: reads {machine.read_bytes_s / 1e9:.1f} "
+        f"GB/s, multiplies at {peaks} GFLOP/s; others used "
+        f"{_others(machine.others_share)} of the CPUs"
+    )
 
 
 def _stdout() -> Console:

@@ -105,6 +105,22 @@ def peers(config: Path, json_path: Path | None, **options: Any) -> None:
     _show(report, json_path)
 
 
+@bench.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--num-threads", type=int, help="Threads of the engine.")
+def step(config: Path, num_threads: int | None) -> None:
+    """Show where the time of a step goes, bucket by bucket.
+
+    Every part is measured by itself; the last line of a table is the whole step of an engine, and
+    the share of it that the parts make up.
+    """
+    from ..bench.step import bench_step
+    from ..bench.tables import print_steps
+
+    machine, profiles = bench_step(config, num_threads=num_threads)
+    print_steps(machine, profiles)
+
+
 def _options(given: dict[str, Any]) -> OfflineOptions:
     """Keep the defaults of options that were not given."""
     from ..bench.commands import OfflineOptions
