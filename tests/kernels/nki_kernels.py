@@ -1,0 +1,162 @@
+"""The NKI kernels in the simulator, as they are or with their source changed, on torch steps.
+
+Importing this module installs the simulator, so tests import it before any kernel module.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from attention_cases import Heads, Layout, Request, Step, make_decode, make_prefill
+from numpy.typing import NDArray
+from torch import Tensor
+
+from noria.kernels import nki
+from noria.kernels.contract import num_blocks_for
+from noria.kernels.nki.simulator import Trace, install, simulate
+
+install()
+
+SOURCES = (
+    *("masks", "online_softmax", "block_gather", "token_gather"),
+    *("kv_write", "decode_attention", "prefill_attention"),
+)
+FOLD = 128
+TILE = 128
+Patch = tuple[str, str, str]
+_numbers = itertools.count()
+
+
+def load_kernels(*patches: Patch) -> SimpleNamespace:
+    """Return the kernels' modules, with (module, old text, new text) replaced in their sources."""
+    package = ModuleType(f"kernels_under_test_{next(_numbers)}")
+    package.__path__ = []
+    sys.modules[package.__name__] = package
+    modules = {name: _load(package.__name__, name, patches) for name in SOURCES}
+    return SimpleNamespace(**modules)
+
+
+def _load(package: str, name: str, patches: Sequence[Patch]) -> ModuleType:
+    path = Path(nki.__path__[0]) / f"{name}.py"
+    source = path.read_text(encoding="utf-8")
+    for _, old, new in (patch for patch in patches if patch[0] == name):
+        assert old in source, f"{name} no longer contains {old!r}"
+        source = source.replace(old, new)
+    module = ModuleType(f"{package}.{name}")
+    module.__package__ = package
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    return module
+
+
+KERNELS = load_kernels()
+
+
+def make_nki_decode(
+    requests: Sequence[Request], heads: Heads, layout: Layout | None = None, folds: int = 0
+) -> Step:
+    """Lay out a decode step for the kernels: whole folds (at least ``folds``), N % 16 == 0."""
+    layout = layout or Layout()
+    needs = [num_blocks_for(request.num_tokens, heads.block_size) for request in requests]
+    width = max(-(-max(needs) // FOLD), folds, 1) * FOLD
+    free = layout.free_blocks + -(1 + sum(needs) + layout.free_blocks) % 16
+    layout = replace(layout, extra_columns=width - max(needs), free_blocks=free)
+    return make_decode(requests, heads, layout)
+
+
+def make_nki_prefill(
+    requests: Sequence[Request], heads: Heads, layout: Layout | None = None
+) -> Step:
+    """Lay out a prefill step for the kernels: requests start at multiples of 128 rows."""
+    return make_prefill(requests, heads, replace(layout or Layout(), tile=TILE))
+
+
+def run_decode(
+    step: Step,
+    kernels: SimpleNamespace = KERNELS,
+    pathway: str = "decode_attention",
+    trace: Trace | None = None,
+) -> Tensor:
+    """Return the output rows of a decode step whose cache already holds its new tokens."""
+    named = step.named
+    query_len = step.args[0].shape[0] // named["block_table_SW"].shape[0]
+    kernel = getattr(kernels.decode_attention, pathway)
+    out = simulate(kernel, target="trn2", trace=trace)(
+        to_numpy(step.args[0]),
+        *(to_numpy(cache) for cache in step.expected_caches),
+        to_numpy(named["block_table_SW"]),
+        column(named["context_lens_S"]),
+        column(named["query_lens_S"]),
+        step.heads.scale,
+        query_len,
+    )
+    return to_torch(out)
+
+
+def run_prefill(
+    step: Step, kernels: SimpleNamespace = KERNELS, trace: Trace | None = None
+) -> Tensor:
+    """Return the output rows of a prefill step whose cache already holds its new tokens."""
+    named = step.named
+    out = simulate(kernels.prefill_attention.prefill_attention, target="trn2", trace=trace)(
+        to_numpy(step.args[0]),
+        *(to_numpy(cache) for cache in step.expected_caches),
+        to_numpy(named["block_table_PW"]),
+        column(named["tile_request"]),
+        column(named["query_start_loc"]),
+        column(named["context_lens_P"]),
+        column(named["query_lens_P"]),
+        step.heads.scale,
+    )
+    return to_torch(out)
+
+
+def run_write(
+    caches: Sequence[Tensor],
+    new: Sequence[Tensor],
+    slots: Tensor,
+    kernels: SimpleNamespace = KERNELS,
+) -> tuple[Tensor, Tensor]:
+    """Return both caches after the new keys and values were written by slot."""
+    arrays = [to_numpy(tensor) for tensor in (*caches, *new)]
+    kernel = kernels.kv_write.kv_cache_write
+    k_cache, v_cache = simulate(kernel, target="trn2")(*arrays, column(slots))
+    return to_torch(k_cache), to_torch(v_cache)
+
+
+def column(values: Tensor) -> NDArray[np.int32]:
+    """Return int32 values as the kernels take them, ``[n, 1]``."""
+    return to_numpy(values).reshape(-1, 1)
+
+
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
+    """Return a fresh array of the same bits."""
+    tensor = tensor.contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().copy().view(ml_dtypes.bfloat16)
+    return tensor.numpy().copy()
+
+
+def to_torch(array: NDArray[Any]) -> Tensor:
+    """Return a fresh tensor of the same bits."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def largest_error(step: Step, output: Tensor, expected: Sequence[NDArray[np.float64]]) -> float:
+    """Return the largest absolute difference of a step's real rows; NaN counts as infinite."""
+    rows = step.request_rows(output)
+    pairs = [(r.double().numpy(), e) for r, e in zip(rows, expected, strict=True) if e.size]
+    errors = [np.nan_to_num(np.abs(r - e), nan=np.inf).max() for r, e in pairs]
+    return float(max(errors, default=0.0))
