@@ -87,10 +87,11 @@ def from_float32(values: NDArray[np.float32], dtype: str) -> Array:
         return np.asarray(values != 0)
     if dtype not in INTEGERS:
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(values.astype(target, copy=False))
+            found: Array = values.astype(target, copy=False)
+            return found
     limits = np.iinfo(target)
     exact = np.nan_to_num(np.rint(values.astype(np.float64)), nan=0.0)
-    return np.clip(exact, limits.min, limits.max).astype(target)
+    return np.asarray(np.clip(exact, limits.min, limits.max)).astype(target)
 
 
 def convert(values: Array, dtype: str) -> Array:

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from . import isa, language
 from .simulate import jit, vendor_simulate
+from .tensor import NkiTensor
 
 
 def install() -> bool:
@@ -25,10 +26,12 @@ def install() -> bool:
     if _has_real_isa():
         return False
     package = ModuleType("nki", "NKI as simulated on numpy.")
+    typing = ModuleType("nki.typing", "Names for annotations of kernels.")
+    vars(typing)["tensor"] = NkiTensor
     package.__path__ = []
     for name, value in (("jit", jit), ("simulate", vendor_simulate)):
         setattr(package, name, value)
-    for name, module in (("isa", isa), ("language", language)):
+    for name, module in (("isa", isa), ("language", language), ("typing", typing)):
         setattr(package, name, module)
         sys.modules[f"nki.{name}"] = module
     sys.modules["nki"] = package

@@ -4,6 +4,12 @@ from .access import NkiInstruction
 from .enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from .errors import SimulationError as NkiValidationError
 from .isa_activation import activation, activation_reduce
+from .isa_compound import (
+    nc_stream_shuffle,
+    scalar_tensor_tensor,
+    tensor_scalar_reduce,
+    tensor_tensor_scan,
+)
 from .isa_copy import affine_select, iota, memset, tensor_copy, tensor_copy_predicated
 from .isa_dma import dma_copy
 from .isa_dma_transpose import dma_transpose
@@ -30,6 +36,7 @@ __all__ = [
     "matmul_perf_mode",
     "memset",
     "nc_matmul",
+    "nc_stream_shuffle",
     "nc_transpose",
     "nc_version",
     "oob_mode",
@@ -40,12 +47,15 @@ __all__ = [
     "register_load",
     "register_move",
     "register_store",
+    "scalar_tensor_tensor",
     "select_reduce",
     "tensor_copy",
     "tensor_copy_predicated",
     "tensor_reduce",
     "tensor_scalar",
+    "tensor_scalar_reduce",
     "tensor_tensor",
+    "tensor_tensor_scan",
 ]
 
 tensor_engine = engine.tensor

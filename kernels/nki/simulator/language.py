@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import isa_copy, isa_dma
+from . import isa_compound, isa_copy, isa_dma, isa_elementwise
+from .capacity import check_alone
 from .enums import ON_CHIP, MemoryRegion
 from .errors import fail
 from .generation import NUM_PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 from .machine import machine
-from .memory import Storage, allocate, check_row
+from .memory import Storage, allocate
+from .objects import NKIObject as NKIObject
 from .ops import TOKENS
 from .registers import VirtualRegister
 from .tensor import NkiTensor
@@ -49,10 +51,6 @@ def __getattr__(name: str) -> Any:
     if name in TOKENS:
         return TOKENS[name]
     raise AttributeError(f"nki.language.{name} is not simulated")
-
-
-class NKIObject:
-    """Base of the classes that kernels may define."""
 
 
 class TileSize:
@@ -131,14 +129,15 @@ def ndarray(
     core = machine()
     if not isinstance(buffer, MemoryRegion):
         fail(f"buffer must be nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm, got {buffer!r}")
-    if address is not None:
-        fail("address: manual allocation is not simulated")
     size = tuple(shape)
+    if address is not None and buffer not in ON_CHIP:
+        fail(f"address {address} is for tensors on chip, got buffer {buffer}")
     if buffer is shared_hbm:
         return NkiTensor(size, dtype, _shared(size, dtype, name), buffer, name)
     storage = allocate(size, dtype, buffer, name)
     if buffer in ON_CHIP:
-        check_row(storage.life, core.generation)
+        storage.life.address = address
+        check_alone(storage.life, core.generation)
         core.lives.append(storage.life)
     return NkiTensor(size, dtype, storage, buffer, name)
 
@@ -161,6 +160,37 @@ def zeros(
     """Allocate a tensor on chip and set it to 0."""
     result = ndarray(shape, dtype, buffer, name)
     isa_copy.memset(result, 0)
+    return result
+
+
+def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: DType | None = None) -> NkiTensor:
+    """Return a new tile that repeats ``x`` along its dimensions of size 1."""
+    if len(shape) != x.ndim or any(n not in (1, m) for n, m in zip(x.shape, shape, strict=True)):
+        fail(f"{x!r} cannot be broadcast to {shape}")
+    view = x
+    for dim in range(1, x.ndim):
+        if x.shape[dim] != shape[dim]:
+            view = view.broadcast(dim, shape[dim])
+    result = ndarray(shape, dtype or x.dtype, sbuf)
+    if x.shape[0] == shape[0]:
+        isa_copy.tensor_copy(result, view)
+        return result
+    row = ndarray((1, *shape[1:]), result.dtype, sbuf)
+    isa_copy.tensor_copy(row, view)
+    for first in range(0, shape[0], isa_compound.QUADRANT):
+        quadrant = result[first : min(first + isa_compound.QUADRANT, shape[0])]
+        isa_compound.nc_stream_shuffle(quadrant, row, [0] * isa_compound.QUADRANT)
+    return result
+
+
+def sum(
+    x: NkiTensor, axis: int | tuple[int, ...], dtype: DType | None = None, keepdims: bool = False
+) -> NkiTensor:
+    """Return a new tile with the sums along the last free dimensions of ``x``."""
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    kept = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
+    result = ndarray(tuple(kept) if len(kept) > 1 else (*kept, 1), dtype or x.dtype, sbuf)
+    isa_elementwise.tensor_reduce(result, TOKENS["add"], x, axes)
     return result
 
 

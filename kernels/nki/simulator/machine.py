@@ -30,6 +30,7 @@ class Machine:
 
     generation: Generation
     trace: Trace | None = None
+    strict_hbm: bool = True  # whether reading unwritten HBM is an error
     program_id: int = 0
     num_programs: int = 1
     shared: list[Storage] = field(default_factory=list)  # shared_hbm, in order of allocation
