@@ -14,6 +14,7 @@ from .compile import compile_graphs
 from .failures import EXIT_STATUSES, INTERRUPTED, UserMistake, plain_warnings
 from .fetch import fetch
 from .generate import generate
+from .kernels import kernels
 from .plan import plan
 
 
@@ -52,5 +53,5 @@ def show_version() -> None:
         click.echo("torch is not installed")
 
 
-for command in (check, plan, fetch, compile_graphs, generate, bench):
+for command in (check, plan, fetch, compile_graphs, generate, bench, kernels):
     main.add_command(command)

@@ -1,13 +1,20 @@
-"""The table of documented signatures."""
+"""The table of documented signatures, and the simulator against it."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from noria.kernels.nki.signatures import MODULES, TABLE, bind_call, documented, extract
+from noria.kernels.nki.simulator import install
+from noria.kernels.nki.simulator.tensor import NkiTensor
 
 STUBS = {
     "__init__.py": "def jit(fn=None, **kwargs): ...\n",
@@ -67,3 +74,99 @@ def test_stubs_become_names_kinds_and_defaults(tmp_path: Path) -> None:
     assert list(tensor["methods"]) == ["ap"]
     assert tensor["attributes"] == ["shape", "size"]
     assert modules["nki.language"]["values"] == {"sbuf": "Region", "average": None}
+
+
+@pytest.fixture
+def simulated() -> dict[str, ModuleType]:
+    """Return the simulated modules; on a host with the real NKI there are none to compare."""
+    if not install():
+        pytest.skip("the real nki is installed")
+    return {name: importlib.import_module(name) for name in MODULES}
+
+
+def test_every_simulated_function_has_the_documented_parameters(
+    simulated: dict[str, ModuleType],
+) -> None:
+    pairs = [
+        (f"{module}.{name}", function, documented()[module].functions[name])
+        for module, found in simulated.items()
+        for name, function in functions_of(found).items()
+        if name in documented()[module].functions
+    ]
+
+    assert len(pairs) > 40
+    assert {n: text for n, f, s in pairs if (text := difference(inspect.signature(f), s))} == {}
+
+
+def test_every_simulated_name_is_documented(simulated: dict[str, ModuleType]) -> None:
+    undocumented = {
+        f"{module}.{name}"
+        for module, found in simulated.items()
+        for name in functions_of(found)
+        if not documented()[module].has(name)
+    }
+
+    assert undocumented == set()
+
+
+def test_tensors_have_the_documented_methods(simulated: dict[str, ModuleType]) -> None:
+    tensor = documented()["nki.language"].classes["NkiTensor"]
+    methods = {name: s for name, s in tensor.methods.items() if not name.startswith("__")}
+
+    found = {name: getattr(NkiTensor, name, None) for name in methods}
+
+    assert "ap" in found
+    different = {
+        name: text
+        for name, method in found.items()
+        if method and (text := difference(inspect.signature(method), methods[name]))
+    }
+    assert different == {}
+
+
+def test_enumerations_have_the_documented_members(simulated: dict[str, ModuleType]) -> None:
+    isa = {
+        name: value for name, value in vars(simulated["nki.isa"]).items() if isinstance(value, type)
+    }
+    enums = {name: value for name, value in isa.items() if issubclass(value, Enum)}
+
+    assert {"oob_mode", "dge_mode", "reduce_cmd", "engine"} <= set(enums)
+    for name, members in enums.items():
+        assert set(members.__members__) == documented()["nki.isa"].classes[name].attributes
+
+
+def functions_of(module: ModuleType) -> dict[str, Callable[..., object]]:
+    """Return the functions that a module offers, not those that it imports for itself."""
+    offered = getattr(module, "__all__", ())
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and (name in offered or value.__module__ == module.__name__ or module.__name__ == "nki")
+    }
+
+
+def difference(found: inspect.Signature, expected: inspect.Signature) -> str | None:
+    """Return both signatures where names, kinds or defaults differ; None where they do not."""
+    if [(p.name, p.kind) for p in found.parameters.values()] == [
+        (p.name, p.kind) for p in expected.parameters.values()
+    ] and all(
+        same_default(mine.default, expected.parameters[name].default)
+        for name, mine in found.parameters.items()
+    ):
+        return None
+    return f"{found} is not {expected}"
+
+
+def same_default(found: object, documented_text: object) -> bool:
+    """Compare a default with the documentation's source of it: ``oob_mode.error``, ``1.0``."""
+    empty = inspect.Parameter.empty
+    if found is empty or documented_text is empty:
+        return found is documented_text
+    text = str(documented_text)
+    if text == "...":
+        return True
+    if isinstance(found, Enum):
+        return str(found) == text or found.name == text
+    return text in (repr(found), str(found), getattr(found, "name", None))
