@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import total_ordering
 
 
 class engine(Enum):
@@ -50,12 +51,24 @@ class matmul_perf_mode(Enum):
     double_row = "double_row"
 
 
+class dma_engine(Enum):
+    """Who carries a transfer between two cores."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+@total_ordering
 class nc_version(Enum):
-    """Generations of the NeuronCore: trn1 and inf2, trn2, trn3."""
+    """Generations of the NeuronCore: trn1 and inf2, trn2, trn3. Public kernels compare them."""
 
     gen2 = 2
     gen3 = 3
     gen4 = 4
+
+    def __lt__(self, other: nc_version) -> bool:
+        """Return whether this generation is the older one."""
+        return self.value < other.value
 
 
 class MemoryRegion(Enum):

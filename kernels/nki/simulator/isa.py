@@ -1,7 +1,15 @@
 """What the simulator offers as ``nki.isa``: the documented names (SDK 2.32) that kernels need."""
 
 from .access import NkiInstruction
-from .enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from .enums import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
 from .errors import SimulationError as NkiValidationError
 from .isa_activation import activation, activation_reduce
 from .isa_compound import (
@@ -29,6 +37,7 @@ __all__ = [
     "affine_select",
     "dge_mode",
     "dma_copy",
+    "dma_engine",
     "dma_transpose",
     "engine",
     "get_nc_version",
