@@ -1,6 +1,8 @@
 """Builds the C++ kernels once per compiler and instruction set, into the user's cache.
 
-Owns the compiler's command line, the cache folder and the choice of instruction set.
+Owns the compiler's command line, the cache folder and the choice of instruction set. A library
+in the cache ends with the digest of the rest: loading one that a full disk or a crash cut short
+could end the process, so what does not match is built anew.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from pathlib import Path
 import torch
 
 COMPILERS = ("g++", "c++")
+INSTALL = "install g++ with OpenMP (Debian, Ubuntu: apt install g++)"
+_LIBRARY = "libnoria_cpu.so"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
 _AVX512 = (
@@ -28,7 +33,7 @@ _AVX512 = (
 
 
 class BuildError(RuntimeError):
-    """The kernels cannot be built here; the text says what is missing."""
+    """The kernels cannot be built or kept here; the text says why, and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +71,58 @@ def build(compiler: str, isa: InstructionSet) -> Path:
     renames the finished library into place.
 
     Raises:
-        BuildError: the compiler failed; the text holds its first message.
+        BuildError: the compiler failed (the text holds its first message), or the cache cannot
+            be read or written.
     """
     sources = _sources()
     folder = cache_dir() / _key(compiler, isa, sources)
-    library = folder / "libnoria_cpu.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            built = _compile(compiler, isa, sources, Path(work))
-            os.replace(built, library)
+    library = folder / _LIBRARY
+    try:
+        if not _is_whole(library):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                built = _compile(compiler, isa, sources, Path(work))
+                _append_digest(built)
+                os.replace(built, library)
+    except OSError as error:
+        raise BuildError(
+            f"built kernels cannot be kept in {folder}: {error}; XDG_CACHE_HOME chooses another "
+            "place"
+        ) from error
     return library
 
 
 def cache_dir() -> Path:
-    """Return where built kernels are kept: ``$XDG_CACHE_HOME`` or ~/.cache, then noria/kernels."""
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(root) / "noria" / "kernels"
+    """Return where built kernels are kept: ``$XDG_CACHE_HOME`` or ~/.cache, then noria/kernels.
+
+    A relative ``XDG_CACHE_HOME`` counts as unset, as the XDG Base Directory Specification has it.
+
+    Raises:
+        BuildError: there is no home folder either.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not root.is_absolute():
+        root = Path(os.path.expanduser("~")) / ".cache"
+    if not root.is_absolute():
+        raise BuildError(
+            "there is no folder to keep built kernels in: this user has no home; set "
+            "XDG_CACHE_HOME to the absolute path of a folder that can be written"
+        )
+    return root / "noria" / "kernels"
+
+
+def _is_whole(library: Path) -> bool:
+    """Return whether the file is there and ends with the digest of what comes before."""
+    try:
+        content = library.read_bytes()
+    except FileNotFoundError:
+        return False
+    return content[-_DIGEST_BYTES:] == hashlib.sha256(content[:-_DIGEST_BYTES]).digest()
+
+
+def _append_digest(library: Path) -> None:
+    content = library.read_bytes()
+    library.write_bytes(content + hashlib.sha256(content).digest())
 
 
 def _sources() -> dict[str, bytes]:
@@ -106,7 +146,7 @@ def _compile(compiler: str, isa: InstructionSet, sources: dict[str, bytes], work
     command = [compiler, *_FLAGS, *isa.flags]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         list(pool.map(lambda unit: _run([*command, "-c", f"{unit}", "-o", f"{unit}.o"]), units))
-    library = work / "libnoria_cpu.so"
+    library = work / _LIBRARY
     _run([*command, "-shared", *(f"{unit}.o" for unit in units), "-o", str(library)])
     return library
 
@@ -115,8 +155,8 @@ def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise BuildError(f"cannot run the C++ compiler {command[0]}: {error}") from error
+        raise BuildError(f"cannot run the C++ compiler {command[0]}: {error}; {INSTALL}") from error
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
-        raise BuildError(f"the C++ compiler {command[0]} failed: {lines[0].strip()}")
+        raise BuildError(f"the C++ compiler {command[0]} failed: {lines[0].strip()}; {INSTALL}")
     return done.stdout

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..contract import check_tensor
 from .memory import Arena
-from .native import Call, load_library
+from .native import Call, Library
 from .operators import Operator, TensorSpec, check_contiguous, check_dense, check_dtype, kernel_name
 
 PANEL = 16
@@ -18,7 +18,7 @@ _RESULTS = {(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16)}
 _RESULTS.add((torch.bfloat16, torch.float32))
 
 
-def pack(weight_OI: Tensor, arena: Arena) -> Tensor:
+def pack(weight_OI: Tensor, arena: Arena, *, library: Library) -> Tensor:
     """Return the weight as panels of 16 outputs, ``[ceil(O/16), I, 16]`` in the weight's dtype.
 
     bf16 panels hold pairs of inputs, ``[ceil(O/16), ceil(I/2), 16, 2]``; what pads is zero.
@@ -32,7 +32,7 @@ def pack(weight_OI: Tensor, arena: Arena) -> Tensor:
     packed = arena.zeros((panels, *inner), weight_OI.dtype)
     name = kernel_name("pack", weight_OI.dtype)
     args = (weight_OI, packed, num_outputs, num_inputs)
-    load_library().call([Call(name, panels, args)])
+    library.call([Call(name, panels, args)])
     return packed
 
 
@@ -46,7 +46,13 @@ class Linear(nn.Module):
     bias_O: Tensor | None
 
     def __init__(
-        self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype, *, arena: Arena
+        self,
+        weight_OI: Tensor,
+        bias_O: Tensor | None,
+        out_dtype: torch.dtype,
+        *,
+        arena: Arena,
+        library: Library,
     ) -> None:
         """Pack the weight into ``arena``; the original is not kept."""
         super().__init__()
@@ -58,14 +64,14 @@ class Linear(nn.Module):
         self.num_outputs = weight_OI.shape[0]
         self.num_inputs = weight_OI.shape[1]
         self.out_dtype = out_dtype
-        self.register_buffer("packed", pack(weight_OI.detach(), arena))
+        self._library = library
+        self.register_buffer("packed", pack(weight_OI.detach(), arena, library=library))
         self.register_buffer("bias_O", bias_O)
 
     def forward(self, x_RI: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias``."""
-        result: Tensor = torch.ops.noria_cpu.linear(
-            x_RI, self.packed, self.bias_O, self.num_inputs, self.num_outputs, self.out_dtype
-        )
+        weight = (self.packed, self.bias_O, self.num_inputs, self.num_outputs)
+        result: Tensor = _LINEAR.apply(self._library, x_RI, *weight, self.out_dtype)
         return result
 
 
@@ -92,10 +98,9 @@ def _calls(
     packed: Tensor,
     bias_O: Tensor | None,
     num_inputs: int,
-    num_outputs: int,
-    out_dtype: torch.dtype,
+    *_result: object,  # told by outs
 ) -> list[Call]:
-    num_rows = x_RI.shape[0]
+    (num_rows, num_outputs), out_dtype = outs[0].shape, outs[0].dtype
     groups = -(-packed.shape[0] // _GROUP)
     chunks = -(-num_rows // _CHUNK_ROWS)
     sizes = (num_rows, num_inputs, num_outputs, x_RI.stride(0), _CHUNK_ROWS, _GROUP)
@@ -103,12 +108,11 @@ def _calls(
     return [Call(name, groups * chunks, (x_RI, packed, bias_O, outs[0], *sizes))]
 
 
-OPERATORS = (
-    Operator(
-        "linear",
-        "(Tensor x, Tensor packed, Tensor? bias, int num_inputs, int num_outputs, "
-        "ScalarType out_dtype) -> Tensor",
-        _specs,
-        _calls,
-    ),
+_LINEAR = Operator(
+    "linear",
+    "(Tensor x, Tensor packed, Tensor? bias, int num_inputs, int num_outputs, "
+    "ScalarType out_dtype) -> Tensor",
+    _specs,
+    _calls,
 )
+OPERATORS = (_LINEAR,)

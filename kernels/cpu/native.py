@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .build import BuildError, build, detect_instruction_set, find_compiler
+from .build import INSTALL, BuildError, build, detect_instruction_set, find_compiler
 
 Argument = int | float | Tensor | None
 
@@ -92,16 +91,19 @@ def _encode(arg: Argument) -> int:
     return arg
 
 
-@functools.cache
 def load_library(compiler: str | None = None) -> Library:
-    """Build (at most once per machine) and load the library for this process.
+    """Build (at most once per machine) and load the library.
 
     ``compiler`` is its path; None looks on PATH.
 
     Raises:
-        BuildError: there is no C++ compiler, or it failed.
+        BuildError: there is no C++ compiler, it failed, or its result cannot be kept or loaded.
     """
     compiler = compiler or find_compiler()
     if compiler is None:
-        raise BuildError("no C++ compiler (g++ or c++) is on PATH")
-    return Library(str(build(compiler, detect_instruction_set())))
+        raise BuildError(f"no C++ compiler (g++ or c++) is on PATH; {INSTALL}")
+    path = build(compiler, detect_instruction_set())
+    try:
+        return Library(str(path))
+    except OSError as error:  # no library of OpenMP, or a cache in which nothing may be executed
+        raise BuildError(f"the built kernels cannot be loaded: {error}; {INSTALL}") from error

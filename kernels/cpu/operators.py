@@ -1,7 +1,8 @@
 """What an operator of this target is: the shapes it makes and the commands that fill them.
 
-Each operator is defined once. Called eagerly it allocates its results and runs its commands;
-under export only its shapes are used; lowering a graph takes its commands over fixed buffers.
+Each operator is defined once. Applied eagerly it allocates its results and runs its commands;
+under export it becomes a node, of which only the shapes are used; lowering a graph takes its
+commands over fixed buffers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .native import Call, load_library
+from .native import Call, Library
 
 NAMESPACE = "noria_cpu"
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -44,10 +45,12 @@ class Operator:
         """Allocate results."""
         return tuple(torch.empty(spec.shape, dtype=spec.dtype) for spec in specs)
 
-    def eager(self, *args: Any) -> Tensor | tuple[Tensor, ...]:
-        """Check, allocate, run."""
+    def apply(self, library: Library, *args: Any) -> Any:
+        """Return one tensor or a tuple: run now by ``library``, or a node of the graph traced."""
+        if torch.compiler.is_exporting():
+            return getattr(getattr(torch.ops, NAMESPACE), self.name)(*args)
         outs = self.new(self.specs(*args))
-        load_library().call(self.calls(outs, *args))
+        library.call(self.calls(outs, *args))
         return outs[0] if len(outs) == 1 else outs
 
     def fake(self, *args: Any) -> Tensor | tuple[Tensor, ...]:

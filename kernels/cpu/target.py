@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,9 @@ from .build import BuildError
 from .graph import capture
 from .linear import Linear
 from .memory import Arena
-from .native import load_library
+from .native import Library, load_library
 from .program import lower
-from .registry import ops
+from .registry import OPERATORS
 
 
 class CpuKernels:
@@ -26,34 +27,37 @@ class CpuKernels:
     the table width or on the phase. An index that lies outside its table is memory-safe: a token
     id, row or position reads entry 0, a slot writes nothing, a block is not read.
 
-    Without a C++ compiler an instance is of the subclass ``TorchKernels``, with a warning.
+    Where they cannot be built, as without a C++ compiler, an instance is of the subclass
+    ``TorchKernels``, with a warning.
     """
 
     name = "cpu"
     prefill_tile = 1
     fold_blocks = 1
+    head_dim_multiple = 8
+    _library: Library
 
     def __new__(cls, compiler: str | None = None) -> CpuKernels:
         """Choose the class that can run here; ``compiler`` is a path, None looks on PATH."""
         if cls is not CpuKernels:
             return object.__new__(cls)
         try:
-            load_library(compiler)
+            library = load_library(compiler)
         except BuildError as error:
             from .fallback import TorchKernels
 
             warnings.warn(
-                f"the cpu kernels run on plain torch, several times slower: {error}; "
-                "install g++ with OpenMP (Debian, Ubuntu: apt install g++)",
+                f"the cpu kernels run on plain torch, several times slower: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return object.__new__(TorchKernels)
-        return object.__new__(cls)
+        kernels = object.__new__(cls)
+        kernels._library = library
+        return kernels
 
     def __init__(self, compiler: str | None = None) -> None:
-        """Load the library, which is built at most once per machine."""
-        self._library = load_library(compiler)
+        """Start with no memory; ``__new__`` has loaded the library."""
         self._arena = Arena()
         self._pool = BufferPool(self._arena)
 
@@ -61,7 +65,10 @@ class CpuKernels:
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:
         """Pack the weight; the original is not kept."""
-        return Linear(weight_OI, bias_O, out_dtype, arena=self._arena)
+        return Linear(weight_OI, bias_O, out_dtype, arena=self._arena, library=self._library)
+
+    def _apply(self, name: str, *args: object) -> Any:
+        return OPERATORS[name].apply(self._library, *args)
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return zeros on large pages, where the system has them."""
@@ -69,36 +76,36 @@ class CpuKernels:
 
     def embed(self, ids_R: Tensor, table_VE: Tensor) -> Tensor:
         """Return the rows ``[R, E]`` of the table."""
-        result: Tensor = ops.take_rows(table_VE, ids_R)
+        result: Tensor = self._apply("take_rows", table_VE, ids_R)
         return result
 
     def rms_norm(self, x_RE: Tensor, weight_E: Tensor, eps: float) -> Tensor:
         """Return ``x / sqrt(mean(x^2) + eps) * weight``, rounded once."""
-        result: Tensor = ops.rms_norm(x_RE, weight_E, eps)
+        result: Tensor = self._apply("rms_norm", x_RE, weight_E, eps)
         return result
 
     def add_rms_norm(
         self, x_RE: Tensor, residual_RE: Tensor, weight_E: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
         """Return the norm of ``x + residual`` and that sum; the norm sees the rounded sum."""
-        normed, total = ops.add_rms_norm(x_RE, residual_RE, weight_E, eps)
+        normed, total = self._apply("add_rms_norm", x_RE, residual_RE, weight_E, eps)
         return normed, total
 
     def rope(
         self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CD: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Rotate the first half of each head against the second, by the row's position."""
-        q, k = ops.rope(q_RHD, k_RKD, positions_R, cos_sin_CD)
+        q, k = self._apply("rope", q_RHD, k_RKD, positions_R, cos_sin_CD)
         return q, k
 
     def silu_mul(self, gate_up_R2F: Tensor) -> Tensor:
         """Return ``silu(gate) * up``: ``[R, F]``, rounded once."""
-        result: Tensor = ops.silu_mul(gate_up_R2F)
+        result: Tensor = self._apply("silu_mul", gate_up_R2F)
         return result
 
     def take_rows(self, x_RE: Tensor, rows_P: Tensor) -> Tensor:
         """Return the named rows ``[P, E]``."""
-        result: Tensor = ops.take_rows(x_RE, rows_P)
+        result: Tensor = self._apply("take_rows", x_RE, rows_P)
         return result
 
     def attend_prefill(
@@ -125,7 +132,7 @@ class CpuKernels:
         check_tensor("tile_request", tile_request, (q_THD.shape[0],), torch.int32)
         lens = (query_start_loc, context_lens_P, query_lens_P)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_T, block_table_PW)
-        result: Tensor = ops.attend_prefill(q_THD, k_TKD, v_TKD, *cached, *lens, scale)
+        result: Tensor = self._apply("attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, scale)
         return result
 
     def attend_decode(
@@ -149,12 +156,12 @@ class CpuKernels:
         """
         lens = (context_lens_S, query_lens_S)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_R, block_table_SW)
-        result: Tensor = ops.attend_decode(q_RHD, k_RKD, v_RKD, *cached, *lens, scale)
+        result: Tensor = self._apply("attend_decode", q_RHD, k_RKD, v_RKD, *cached, *lens, scale)
         return result
 
     def greedy(self, logits_RV: Tensor) -> Tensor:
         """Return the lowest id of the largest logit per row, int32 ``[R]``; NaN is never it."""
-        result: Tensor = ops.greedy(logits_RV)
+        result: Tensor = self._apply("greedy", logits_RV)
         return result
 
     def sample(
@@ -166,7 +173,9 @@ class CpuKernels:
         uniform_R: Tensor,
     ) -> Tensor:
         """Draw one id per row, int32 ``[R]``; a row with NaN gives some valid id."""
-        result: Tensor = ops.sample(logits_RV, temperature_R, top_k_R, top_p_R, uniform_R)
+        result: Tensor = self._apply(
+            "sample", logits_RV, temperature_R, top_k_R, top_p_R, uniform_R
+        )
         return result
 
     def compile(

@@ -1,6 +1,9 @@
 """Building the kernels: cache, races, instruction sets, one OpenMP runtime, no compiler."""
 
+import ctypes
+import errno
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -24,7 +27,7 @@ from noria.kernels.cpu.build import (
     find_compiler,
 )
 from noria.kernels.cpu.fallback import TorchKernels
-from noria.kernels.cpu.native import load_library
+from noria.kernels.cpu.native import Library
 from noria.kernels.reference import ReferenceKernels
 
 TESTS = Path(__file__).parent
@@ -56,9 +59,26 @@ def counting_compiler(folder: Path) -> tuple[str, Path]:
 def test_cache_dir_follows_the_xdg_rules(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache_dir() == Path("/somewhere/noria/kernels")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", "/home/user")
-    assert cache_dir() == Path("/home/user/.cache/noria/kernels")
+    for ignored in ("", "relative/cache", "."):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert cache_dir() == Path("/home/user/.cache/noria/kernels")
+
+
+def test_without_home_the_cache_is_in_the_users_folder_or_nowhere(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    assert cache_dir() == Path(home) / ".cache" / "noria" / "kernels"
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.warns(RuntimeWarning, match=r"slower: .* no home; set XDG_CACHE_HOME") as warned:
+        kernels = CpuKernels()
+    assert isinstance(kernels, TorchKernels)
+    assert len(warned) == 1
 
 
 def test_a_library_is_compiled_once_even_by_builders_at_the_same_time(cache, tmp_path):
@@ -93,6 +113,75 @@ def test_a_compiler_that_fails_is_named_with_its_message(cache):
     with pytest.raises(BuildError, match="cannot run the C\\+\\+ compiler /nowhere/g"):
         build("/nowhere/g++", GENERIC)
     assert not list(cache.rglob("*.so"))
+
+
+@pytest.mark.parametrize("place", ["/proc", "file"], ids=["read-only", "not a folder"])
+def test_a_cache_that_cannot_be_written_falls_back_with_its_reason(place, tmp_path, monkeypatch):
+    """The process may be root, whom permissions do not stop; /proc takes no folders from anyone."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+    reason = rf"slower: built kernels cannot be kept in {tmp_path / place}/.*XDG_CACHE_HOME"
+
+    with pytest.warns(RuntimeWarning, match=reason) as warned:
+        kernels = CpuKernels()
+
+    assert isinstance(kernels, TorchKernels)
+    assert len(warned) == 1
+
+
+def test_a_full_cache_is_a_build_error_and_leaves_nothing(cache, monkeypatch):
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+
+    with pytest.raises(BuildError, match=r"cannot be kept in .*: .*No space left on device"):
+        build(compiler(), FAST)
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "changed"])
+def test_a_damaged_library_is_rebuilt_once(damage, cache, tmp_path):
+    path, log = counting_compiler(tmp_path)
+    library = build(path, FAST)
+    whole = library.read_bytes()
+    middle = len(whole) // 2
+    contents = {"empty": b"", "short": whole[:middle], "changed": b"x" * middle + whole[middle:]}
+    library.write_bytes(contents[damage])
+
+    assert build(path, FAST) == build(path, FAST) == library
+
+    assert log.read_text().count("link") == 2
+    assert Library(str(library)).encode([]).commands.shape == (0, 3)
+
+
+def test_a_library_that_does_not_load_falls_back_with_its_reason(monkeypatch):
+    def refuse(path: str) -> None:
+        raise OSError(f"{path}: failed to map segment from shared object")
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+
+    with pytest.warns(RuntimeWarning, match="cannot be loaded: .*failed to map segment") as warned:
+        kernels = CpuKernels()
+
+    assert isinstance(kernels, TorchKernels)
+    assert len(warned) == 1
+
+
+def test_a_compiler_given_by_path_needs_none_on_path(tmp_path, monkeypatch):
+    """Kernels run by the library of their own set, whoever calls them: eager, packing, graphs."""
+    CpuKernels()  # in the cache from here on: g++ finds its assembler on PATH
+    path = compiler()
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    kernels = CpuKernels(compiler=path)
+
+    linear = kernels.make_linear(torch.eye(8), None, torch.float32)
+    x, output = torch.arange(16.0).view(2, 8), torch.zeros(2, 8)
+    kernels.compile(linear, [x], output)()
+    assert torch.equal(linear(x), x)
+    assert torch.equal(output, x)
+    assert kernels.greedy(x).tolist() == [7, 7]
 
 
 def run_python(code: str, **environment: str) -> str:
@@ -181,9 +270,8 @@ def test_avx512_without_bf16_instructions_gives_right_results(monkeypatch):
 
 @pytest.fixture
 def torch_kernels(monkeypatch, tmp_path) -> TorchKernels:
-    """What a machine without a compiler gets; this process has loaded the library already."""
+    """What a machine without a compiler gets."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    load_library.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"no C\+\+ compiler .* is on PATH; install g\+\+"):
         kernels = CpuKernels()
     assert isinstance(kernels, TorchKernels)

@@ -7,6 +7,7 @@ from attention_cases import same_bits
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.linear import pack
 from noria.kernels.cpu.memory import Arena
+from noria.kernels.cpu.native import load_library
 from noria.kernels.reference import ReferenceKernels
 
 KERNELS = CpuKernels()
@@ -106,8 +107,8 @@ def test_nan_in_one_row_stays_there(dtype, out_dtype, num_inputs: int):
 def test_packing_holds_every_weight_once_and_zeros_beside():
     weight = torch.arange(1, 17 * 3 + 1, dtype=torch.float32).view(17, 3)
 
-    panels = pack(weight, Arena())
-    pairs = pack(weight.bfloat16(), Arena())
+    panels = pack(weight, Arena(), library=load_library())
+    pairs = pack(weight.bfloat16(), Arena(), library=load_library())
 
     assert panels.shape == (2, 3, 16)
     assert torch.equal(panels.transpose(1, 2).reshape(32, 3)[:17], weight)
