@@ -45,6 +45,7 @@ class SubsetRules:
         self.tree = tree
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         self.kernels = frozenset(node.name for node in functions if is_kernel(node))
+        self.refused_names = REFUSED_BUILTINS - _bound_names(tree)
 
     def check(self) -> None:
         """Report what the source breaks."""
@@ -152,7 +153,7 @@ class SubsetRules:
             self._keys(node)
         elif isinstance(node, ast.Call):
             self._call(node)
-        elif isinstance(node, ast.Name) and node.id in REFUSED_BUILTINS:
+        elif isinstance(node, ast.Name) and node.id in self.refused_names:
             self._add(node, "builtin", f"no {node.id} in a kernel")
 
     def _keys(self, node: ast.Dict) -> None:
@@ -184,6 +185,13 @@ def loop_bodies(function: ast.FunctionDef) -> dict[str, str]:
             values = [*node.args, *(keyword.value for keyword in node.keywords)]
             bodies |= {value.id: loop for value in values if isinstance(value, ast.Name)}
     return bodies
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Return the names that a source itself gives to parameters and variables."""
+    nodes = list(ast.walk(tree))
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.AST]:

@@ -32,6 +32,7 @@ BODIES = {
     "operator": ("y = x @ x", "y = 2 * 3"),
     "operator-is": ("y = x is None", "y = x == None"),
     "builtin": ("y = getattr(x, 'shape')", "y = max(len(x.shape), 2)"),
+    "builtin-shadowed": ("y = input", "input = 2\ny = input"),
     "dictionary": ("y = {1: 2}", "y = {'one': 2}"),
     "loop": ("for a, b in x:\n    pass", "for a in nl.affine_range(4):\n    continue"),
     "loop-else": ("while x:\n    break\nelse:\n    pass", "while x:\n    break"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -74,6 +75,17 @@ def test_stubs_become_names_kinds_and_defaults(tmp_path: Path) -> None:
     assert list(tensor["methods"]) == ["ap"]
     assert tensor["attributes"] == ["shape", "size"]
     assert modules["nki.language"]["values"] == {"sbuf": "Region", "average": None}
+
+
+@pytest.mark.skipif(
+    not os.environ.get("NKI_CONFORMANCE_DIR"), reason="NKI_CONFORMANCE_DIR names no folder"
+)
+def test_the_table_is_what_the_stubs_of_the_documentation_say() -> None:
+    stubs = Path(os.environ["NKI_CONFORMANCE_DIR"]) / "aws-neuron-sdk/nki/api/nki"
+    if not stubs.exists():
+        pytest.skip(f"{stubs} is not there")
+
+    assert TABLE.read_text(encoding="utf-8") == extract(stubs)
 
 
 @pytest.fixture
