@@ -24,6 +24,7 @@ from .padding import (
     num_pad_seqs,
     num_pad_tokens,
     packed_len,
+    round_up,
     waste_share,
 )
 from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_buckets
@@ -62,5 +63,6 @@ __all__ = [
     "packed_len",
     "plan_buckets",
     "powers_of_two",
+    "round_up",
     "waste_share",
 ]

@@ -6,7 +6,10 @@ Owns what the numbers in a graph's inputs mean. It knows tensors, never requests
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 PAD_SLOT_ID = -1
@@ -17,6 +20,9 @@ PAD_BLOCK_ID = -1
 
 NULL_BLOCK_ID = 0
 """Block that the pool never hands out; the host's mark of an unused table entry."""
+
+
+IntArray = TypeVar("IntArray", torch.Tensor, npt.NDArray[np.int32])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +75,15 @@ def table_width(context_len: int, *, block_size: int, fold_blocks: int = 1) -> i
     return -(-blocks // fold_blocks) * fold_blocks
 
 
-def compute_slots(
-    block_ids: torch.Tensor, positions: torch.Tensor, block_size: int
-) -> torch.Tensor:
+def compute_slots(block_ids: IntArray, positions: IntArray, block_size: int) -> IntArray:
     """Return the cache slot of each position of one request.
 
     Args:
         block_ids: int ``[blocks]``, the request's blocks in logical order, before any remap.
         positions: int ``[tokens]``, positions in the request.
         block_size: tokens per block.
+
+    Takes and returns torch tensors or numpy arrays.
     """
     return block_ids[positions // block_size] * block_size + positions % block_size
 

@@ -16,7 +16,8 @@ class BlockPool:
     """Blocks ``1 .. num_blocks - 1``, each free or owned by one or more tables.
 
     The head of the free list is reused next. Blocks go back to the head, so that the memory
-    touched last is reused first; a request gives its blocks back last one first.
+    touched last is reused first, and of a table the tail before the head, as in vLLM v1: the
+    start of a prompt is what others are most likely to share.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -53,8 +54,8 @@ class BlockPool:
             self._ref_counts[block_id] += 1
 
     def free(self, block_ids: Sequence[int]) -> None:
-        """Drop one owner of each block, the last block first."""
-        for block_id in reversed(block_ids):
+        """Drop one owner of each block of a table; the last block is then reused first."""
+        for block_id in block_ids:
             assert self._ref_counts[block_id] > 0, f"block {block_id} is not in use"
             self._ref_counts[block_id] -= 1
             if self._ref_counts[block_id] == 0:

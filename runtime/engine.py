@@ -71,19 +71,26 @@ class Engine:
             RequestError: the request can never run; nothing else is affected.
         """
         prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
-        request = self._new_request(prompt, params)
-        self._check_size(request)
         self._check_sampler(params)
+        max_total_tokens = self._check_size(len(prompt), params)
+        request = self._new_request(prompt, params, max_total_tokens)
         self._scheduler.add(request)
         self._unfinished[request.request_id] = request
         return request
 
     def step(self) -> list[Request]:
-        """Run one step; return the requests that got a token, the finished ones included."""
+        """Run one step; return the requests that got a token, the finished ones included.
+
+        A step that raises changes nothing: the same requests can run again.
+        """
         output = self._scheduler.schedule()
         if output is None:
             return []
-        token_ids = self._runner.execute(output)
+        try:
+            token_ids = self._runner.execute(output)
+        except BaseException:
+            self._scheduler.undo(output)
+            raise
         updated = []
         for scheduled, token_id in zip(output.requests, token_ids, strict=True):
             request = self._unfinished[scheduled.request_id]
@@ -109,9 +116,9 @@ class Engine:
         self._scheduler.remove(request)
         del self._unfinished[request.request_id]
 
-    def _new_request(self, prompt: tuple[int, ...], params: SamplingParams) -> Request:
-        max_model_len = self.limits.max_model_len
-        max_tokens = max_model_len if params.max_tokens is None else params.max_tokens
+    def _new_request(
+        self, prompt: tuple[int, ...], params: SamplingParams, max_total_tokens: int
+    ) -> Request:
         end_token_ids = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             end_token_ids |= self._end_token_ids
@@ -121,7 +128,7 @@ class Engine:
             params=params,
             seed=self._seeds.getrandbits(64) if params.seed is None else params.seed,
             end_token_ids=end_token_ids,
-            max_total_tokens=min(len(prompt) + max_tokens, max_model_len),
+            max_total_tokens=max_total_tokens,
         )
 
     def _check_sampler(self, params: SamplingParams) -> None:
@@ -132,8 +139,9 @@ class Engine:
                 f"sampler_features does not list"
             )
 
-    def _check_size(self, request: Request) -> None:
-        limits, num_prompt = self.limits, len(request.prompt_token_ids)
+    def _check_size(self, num_prompt: int, params: SamplingParams) -> int:
+        """Return the most tokens that the request may hold."""
+        limits = self.limits
         if num_prompt > limits.max_model_len - 1:
             raise RequestError(
                 f"the prompt has {num_prompt} tokens; max_model_len {limits.max_model_len} allows "
@@ -144,7 +152,10 @@ class Engine:
                 f"the prompt has {num_prompt} tokens; the largest of num_batched_tokens_buckets "
                 f"is {limits.max_prompt_tokens}, and a prompt runs in one step"
             )
-        self._kv_cache.check_fits(request.max_total_tokens)
+        max_tokens = limits.max_model_len if params.max_tokens is None else params.max_tokens
+        max_total_tokens = min(num_prompt + max_tokens, limits.max_model_len)
+        self._kv_cache.check_fits(max_total_tokens)
+        return max_total_tokens
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:

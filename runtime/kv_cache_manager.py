@@ -70,6 +70,18 @@ class KVCacheManager:
             assert blocks is not None, "a reserved block is missing"
             table.extend(blocks)
 
+    def trim(self, request_id: str, num_tokens: int) -> None:
+        """Take back blocks at the end that ``num_tokens`` tokens do not need."""
+        groups = zip(
+            self._entries[request_id].tables,
+            self._pools,
+            self._blocks_needed(num_tokens),
+            strict=True,
+        )
+        for table, pool, need in groups:
+            pool.free(table[need:])
+            del table[need:]
+
     def block_tables(self, request_id: str) -> BlockTables:
         """Return the block ids of a request, per group."""
         return tuple(tuple(table) for table in self._entries[request_id].tables)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TypeGuard, cast
+
+import numpy as np
 
 from .config import Config, load_config, parse_config
 from .errors import NoriaError, RequestError
@@ -29,6 +32,11 @@ class _Submission:
     token_ids: tuple[int, ...]
     request: Request | None = None
     error: str | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.request is None or self.request.is_finished
 
 
 class LLM:
@@ -60,7 +68,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Iterable[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """Generate for all prompts; outputs are in the order of the prompts.
@@ -87,15 +95,13 @@ class LLM:
 
     def iterate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Iterable[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> Iterator[tuple[int, RequestOutput]]:
         """Generate like ``generate``, yielding (prompt index, output) as requests finish."""
         prompt_list = _as_list(prompts)
         params_list = self._params_each(params, len(prompt_list))
-        yield from self._run(
-            [self._submit(p, one) for p, one in zip(prompt_list, params_list, strict=True)]
-        )
+        yield from self._run(prompt_list, params_list)
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
         """Yield the text of one request in pieces, each of whole characters.
@@ -111,31 +117,40 @@ class LLM:
             raise RequestError(submission.error)
         request = submission.request
         try:
-            while not request.is_finished:
-                num_before = len(request.output_token_ids)
-                self._engine.step()
-                for token_id in _text_token_ids(request)[num_before:]:
-                    if text := decoder.push(token_id):
-                        yield text
-            if text := decoder.flush():
-                yield text
+            yield from self._pieces(request, decoder)
         finally:
             self._engine.cancel(request)
 
-    def _run(self, submissions: Sequence[_Submission]) -> Iterator[tuple[int, RequestOutput]]:
-        pending: dict[int, Request] = {}
-        try:
-            for index, submission in enumerate(submissions):
-                if submission.request is None:
-                    yield index, self._output(submission)
-                else:
-                    pending[index] = submission.request
-            while pending:
+    def _pieces(self, request: Request, decoder: StreamDecoder) -> Iterator[str]:
+        """Step until the request ends, decoding its tokens, whoever ran the steps."""
+        num_given = 0
+        while True:
+            token_ids = _text_token_ids(request)
+            if num_given < len(token_ids):
+                num_given += 1
+                if text := decoder.push(token_ids[num_given - 1]):
+                    yield text
+            elif request.is_finished:
+                break
+            else:
                 self._engine.step()
+        if text := decoder.flush():
+            yield text
+
+    def _run(
+        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]
+    ) -> Iterator[tuple[int, RequestOutput]]:
+        submissions: list[_Submission] = []
+        try:
+            for prompt, one in zip(prompts, params, strict=True):
+                submissions.append(self._submit(prompt, one))
+            pending = dict(enumerate(submissions))
+            while pending:
                 # Asked of the requests, not of the step: another caller may have run it.
-                for index in [i for i, request in pending.items() if request.is_finished]:
-                    del pending[index]
-                    yield index, self._output(submissions[index])
+                for index in [i for i, one in pending.items() if one.is_finished]:
+                    yield index, self._output(pending.pop(index))
+                if pending:
+                    self._engine.step()
         finally:
             for submission in submissions:
                 if submission.request is not None:
@@ -153,6 +168,13 @@ class LLM:
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str):
             return self._tokenizer().encode(prompt)
+        if isinstance(prompt, np.ndarray):
+            prompt = prompt.tolist()
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+            raise RequestError(
+                f"a prompt is a text, a list of token ids or a list of messages, not "
+                f"{type(prompt).__name__}"
+            )
         if _is_conversation(prompt):
             return self._tokenizer().encode_chat(prompt)
         return cast("Sequence[int]", prompt)
@@ -191,6 +213,8 @@ class LLM:
     ) -> Sequence[SamplingParams]:
         if params is None or isinstance(params, SamplingParams):
             return [params or self.default_params] * count
+        if not all(isinstance(one, SamplingParams) for one in params):
+            raise NoriaError(f"params is {params!r}; it must be SamplingParams, or a list of them")
         if len(params) != count:
             raise NoriaError(f"{len(params)} sampling params for {count} prompts; give one or all")
         return params
@@ -207,9 +231,20 @@ def _is_conversation(prompt: Prompt) -> TypeGuard[Sequence[Message]]:
     return bool(prompt) and isinstance(prompt[0], Mapping)
 
 
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    is_one = isinstance(prompts, str) or (prompts and isinstance(prompts[0], int | Mapping))
-    return cast("list[Prompt]", [prompts] if is_one else list(prompts))
+def _as_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
+    """Return the prompts; one alone is a text, or begins with a token id or a message."""
+    if isinstance(prompts, np.ndarray):
+        prompts = prompts.tolist()
+    if isinstance(prompts, str):
+        return [prompts]
+    if isinstance(prompts, Mapping) or not isinstance(prompts, Iterable):
+        raise NoriaError(
+            f"prompts are a text, a list of token ids, a list of messages, or a list of those, "
+            f"not {type(prompts).__name__}"
+        )
+    given = list(prompts)
+    is_one = bool(given) and isinstance(given[0], Integral | Mapping)
+    return cast("list[Prompt]", [given] if is_one else given)
 
 
 def _as_config(config: Config | Mapping[str, object] | str | Path) -> Config:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from ..kernels.contract import NULL_BLOCK_ID, PAD_BLOCK_ID
+from ..kernels.contract import NULL_BLOCK_ID, compute_slots, remap_null_block
 from .graph_spec import GraphInput, GraphLayout, block_table_name, slot_mapping_name
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 
@@ -76,8 +77,7 @@ def _write_tokens(
     arrays["positions"][rows] = positions
     for group, block_size in enumerate(layout.block_sizes):
         block_ids = np.asarray(request.block_tables[group], dtype=np.int32)
-        slots = block_ids[positions // block_size] * block_size + positions % block_size
-        arrays[slot_mapping_name(group)][rows] = slots
+        arrays[slot_mapping_name(group)][rows] = compute_slots(block_ids, positions, block_size)
 
 
 def _write_block_tables(
@@ -90,4 +90,4 @@ def _write_block_tables(
             block_ids = request.block_tables[group]
             table[row, : len(block_ids)] = block_ids
         # The remap is out of place: the table keeps the null block, only the graph sees -1.
-        target[...] = np.where(table == NULL_BLOCK_ID, PAD_BLOCK_ID, table)
+        target[...] = remap_null_block(torch.from_numpy(table)).numpy()

@@ -14,6 +14,9 @@ from .random_draws import uniforms
 from .sampling_params import SamplingParams
 from .scheduler_output import ScheduledRequest
 
+MAX_TOP_K = 2**31 - 1
+"""Larger than any vocabulary: the same as keeping all."""
+
 
 class GreedySampler(nn.Module):
     """The largest logit of each row."""
@@ -92,7 +95,7 @@ class SamplerGraph:
         index = np.asarray(rows)
         params = [request.params for request in requests]
         arrays["temperature"][index] = [0 if p.is_greedy else p.temperature for p in params]
-        arrays["top_k"][index] = [max(p.top_k or 0, 0) for p in params]
+        arrays["top_k"][index] = [min(max(p.top_k or 0, 0), MAX_TOP_K) for p in params]
         arrays["top_p"][index] = [p.top_p for p in params]
         arrays["uniform"][index] = draws
 

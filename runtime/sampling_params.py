@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -10,6 +9,7 @@ from typing import cast
 from .errors import RequestError
 
 MAX_SEED = 2**64 - 1
+MAX_FLOAT32 = 3.4028234663852886e38
 GREEDY_TEMPERATURE = 1e-5
 
 
@@ -42,7 +42,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Refuse what can never be sampled."""
-        _check_real("temperature", self.temperature, "a number >= 0", lambda v: v >= 0)
+        _check_real("temperature", self.temperature, "a number from 0 to 3.4e38", lambda _: True)
         _check_real("top_p", self.top_p, "a number in (0, 1]", lambda v: 0 < v <= 1)
         if self.top_k is not None:
             _check_int("top_k", self.top_k, "an integer >= -1 (0 and -1: all tokens)", low=-1)
@@ -66,7 +66,10 @@ class SamplingParams:
 
 def _check_real(name: str, value: object, fits: str, is_valid: Callable[[float], bool]) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(number := cast("float", value)) and is_valid(number)):
+    # Compared before it is converted: an int may be beyond every float.
+    if not (
+        is_number and 0 <= (number := cast("float", value)) <= MAX_FLOAT32 and is_valid(number)
+    ):
         _refuse(name, value, fits)
 
 

@@ -52,6 +52,19 @@ class Scheduler:
         assert not self._waiting, "a request waits although nothing runs"
         return None
 
+    def undo(self, output: SchedulerOutput) -> None:
+        """Take back a step that did not run: its prompts wait again, first in the queue."""
+        if output.phase is Phase.DECODE:
+            for scheduled in output.requests:
+                self._kv_cache.trim(scheduled.request_id, scheduled.num_computed_tokens)
+            return
+        num_older = len(self._running) - len(output.requests)
+        for request in reversed(self._running[num_older:]):
+            self._kv_cache.free(request.request_id)
+            request.status = RequestStatus.WAITING
+            self._waiting.appendleft(request)
+        del self._running[num_older:]
+
     def remove(self, request: Request) -> None:
         """Forget a finished request and free its blocks, wherever it is."""
         self._kv_cache.free(request.request_id)

@@ -1,6 +1,6 @@
 """First run of every graph, which is also the check of batch invariance.
 
-One probe request runs in every bucket, in every row that the bucket has. If all logits of the
+One probe request runs in every bucket, as often as the bucket holds requests. If all logits of the
 probe are the same bits, a request's tokens cannot depend on which bucket or batch it ran in.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..bucketing import DecodeBucket, packed_len
+from ..bucketing import DecodeBucket, round_up
 from ..kernels.contract import num_blocks_for
 from .graph_spec import GraphLayout
 from .graphs import Bucket, CompiledGraph, CompiledGraphs
@@ -85,10 +85,10 @@ def warm_up(
 
 
 def _probe_len(models: Sequence[CompiledGraph], cache: KVCache) -> int:
-    """Return the longest probe that fits every cache and context, and the largest prefill."""
+    """Return the longest probe that fits every cache and every graph."""
     slots = min((group.num_blocks - 1) * group.block_size for group in cache.groups)
     contexts = min(graph.bucket.context_len for graph in models)
-    rows = max(graph.bucket.num_rows for graph in models if graph.bucket.phase == "prefill")
+    rows = min(graph.bucket.num_rows for graph in models if graph.bucket.phase == "prefill")
     return min(PROBE_LEN, slots, contexts, rows)
 
 
@@ -105,8 +105,6 @@ class _Probe:
     def run(self, graph: CompiledGraph, layout: GraphLayout) -> Tensor:
         """Run the probe in as many rows as fit; return its logits ``[rows, V]``."""
         num_requests, phase, start = self._fit(graph.bucket, layout)
-        if num_requests == 0:
-            return graph.logits_RV[:0]
         output = SchedulerOutput(phase, (self._request(start),) * num_requests)
         fill_step(graph.arrays, output, graph.spec, layout)
         graph.run()
@@ -117,7 +115,7 @@ class _Probe:
         length = len(self.token_ids)
         if isinstance(bucket, DecodeBucket):
             return bucket.num_seqs, Phase.DECODE, length - 1
-        aligned = packed_len([length], layout.prefill_tile)
+        aligned = round_up(length, layout.prefill_tile)
         return min(layout.max_num_prefill_seqs, bucket.num_tokens // aligned), Phase.PREFILL, 0
 
     def _request(self, start: int) -> ScheduledRequest:

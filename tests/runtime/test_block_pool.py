@@ -31,13 +31,14 @@ def test_failed_allocation_changes_nothing():
     assert state(pool) == before
 
 
-def test_blocks_are_reused_last_freed_first_and_from_the_head_of_a_table():
-    pool = BlockPool(8)
-    blocks = pool.allocate(3)
+def test_blocks_are_reused_last_freed_first_and_from_the_tail_of_a_table():
+    pool = BlockPool(9)
+    first, second = pool.allocate(3), pool.allocate(2)
 
-    pool.free(blocks)
+    pool.free(first)
+    pool.free(second)
 
-    assert pool.allocate(5) == (1, 2, 3, 4, 5)
+    assert pool.allocate(8) == (5, 4, 3, 2, 1, 6, 7, 8)
 
 
 def test_shared_block_is_free_only_when_its_last_owner_lets_go():

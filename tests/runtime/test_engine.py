@@ -214,3 +214,41 @@ def test_requests_without_a_seed_repeat_with_the_engine_and_differ_in_it(make_en
 
     assert first == second
     assert first[0] != first[1]
+
+
+@pytest.mark.parametrize("failing_step", range(4))
+def test_a_step_that_raises_changes_nothing(make_engine, make_shape, dense, failing_step):
+    tiny = make_engine(make_shape(max_num_prefill_seqs=2))
+    inner, steps = tiny.runner.execute, iter(range(10_000))
+
+    def execute(output):
+        if next(steps) == failing_step:
+            inner(output)
+            raise KeyboardInterrupt
+        return inner(output)
+
+    tiny.runner.execute = execute
+    prompts = [[i + 1, 7, i] for i in range(4)]
+    requests = [tiny.engine.submit(prompt, GREEDY) for prompt in prompts]
+
+    for _ in range(failing_step):
+        tiny.engine.step()
+    with pytest.raises(KeyboardInterrupt):
+        tiny.engine.step()
+    tiny.engine.check_invariants()
+    tiny.run()
+
+    tokens = [request.output_token_ids for request in requests]
+    assert tokens == [dense.generate(prompt, GREEDY, 8) for prompt in prompts]
+
+
+def test_i04_a_refused_request_does_not_change_the_draws_of_others(make_engine, make_shape):
+    params, tokens = SamplingParams(max_tokens=8), []
+    for is_bothered in (False, True):
+        tiny = make_engine(make_shape(sampler_features=("greedy", "top_k_top_p")))
+        for bad in [[1] * 64, [], [61]] if is_bothered else []:
+            with pytest.raises(RequestError):
+                tiny.engine.submit(bad, params)
+        tokens.append(tiny.generate([[1, 2, 3]], params))
+
+    assert tokens[0] == tokens[1]

@@ -42,6 +42,7 @@ params = st.builds(
     top_p=st.sampled_from([1.0, 0.8]),
     max_tokens=st.integers(1, 8),
     seed=st.integers(0, 9),
+    stop_token_ids=st.sampled_from([(), (0, 7, 21), tuple(range(0, 61, 4))]),
 )
 operations = st.lists(
     st.one_of(
@@ -76,10 +77,13 @@ def check_traffic(tiny, dense, traffic) -> None:
     tiny.run()
 
     assert tiny.graphs.num_compilations == before
+    assert set(tiny.runner.padding.by_bucket) <= set(tiny.plan.buckets)
     for request in requests:
         num_tokens = len(request.output_token_ids)
         if request.request_id not in cancelled:
-            assert request.num_tokens == request.max_total_tokens
+            is_stopped = request.output_token_ids[-1] in request.params.stop_token_ids
+            assert is_stopped or request.num_tokens == request.max_total_tokens
+        assert not set(request.output_token_ids[:-1]) & set(request.params.stop_token_ids)
         expected = dense.generate(request.prompt_token_ids, request.params, num_tokens)
         assert request.output_token_ids == expected
 

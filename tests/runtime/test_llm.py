@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from noria.runtime.errors import BackendError, ConfigError, ModelError, NoriaError, RequestError
@@ -187,3 +188,64 @@ def test_progress_names_every_graph():
     labels = [bucket.label for bucket in llm.loaded.plan.buckets]
     assert [label for label, _, _ in seen] == [*labels, "done"]
     assert seen[-1] == ("done", len(labels), len(labels))
+
+
+def test_interleaved_streams_lose_no_text(llm):
+    params = SamplingParams(temperature=0, max_tokens=12)
+    expected = [output.text for output in llm.generate(["first", "second"], params)]
+    streams = [llm.stream("first", params), llm.stream("second", params)]
+    pieces = [[], []]
+
+    while streams[0] or streams[1]:
+        for index, stream in enumerate(streams):
+            if stream is not None:
+                piece = next(stream, None)
+                pieces[index].append(piece or "")
+                streams[index] = stream if piece is not None else None
+
+    assert ["".join(one) for one in pieces] == expected
+
+
+@pytest.mark.parametrize(
+    "prompt", [5, None, {"prompt": "x"}, {1, 2}, b"bytes"], ids=lambda value: type(value).__name__
+)
+def test_a_prompt_of_a_wrong_type_gives_an_error_and_leaves_nothing_behind(llm, prompt):
+    outputs = llm.generate(["good", prompt], GREEDY)
+
+    assert [output.finish_reason for output in outputs] == ["length", "error"]
+    assert not llm.loaded.engine.has_unfinished
+
+
+@pytest.mark.parametrize("prompts", [None, 5, {"role": "user"}], ids=repr)
+def test_prompts_of_a_wrong_type_are_refused(llm, prompts):
+    with pytest.raises(NoriaError, match="prompts are a text"):
+        llm.generate(prompts)
+
+
+def test_numpy_arrays_and_generators_of_prompts_are_accepted(llm):
+    ids = np.array([3, 4, 5])
+    (expected,) = llm.generate([[3, 4, 5]], GREEDY)
+
+    outputs = [*llm.generate(ids, GREEDY), *llm.generate([ids], GREEDY)]
+    outputs += llm.generate(iter([[3, 4, 5]]), GREEDY)
+
+    assert [output.token_ids for output in outputs] == [expected.token_ids] * 3
+
+
+def test_params_of_a_wrong_type_are_refused(llm):
+    with pytest.raises(NoriaError, match="SamplingParams"):
+        llm.generate(["a"], [{"temperature": 0}])
+
+
+def test_i02_extreme_but_legal_settings_harm_nobody(llm):
+    params = [
+        SamplingParams(top_k=2**40, seed=1, max_tokens=4),
+        SamplingParams(temperature=1e38, seed=1, max_tokens=4),
+        GREEDY,
+    ]
+    (expected,) = llm.generate(["good"], GREEDY)
+
+    outputs = llm.generate(["a", "b", "good"], params)
+
+    assert [output.finish_reason for output in outputs] == ["length"] * 3
+    assert outputs[2].token_ids == expected.token_ids

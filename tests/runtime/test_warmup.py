@@ -7,6 +7,7 @@ from torch import nn
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.errors import BackendError
+from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.warmup import warm_up
 
 ODD_ROWS = (1, 2, 3, 5, 6, 7, 9)
@@ -24,11 +25,11 @@ class UnpackedLinear(nn.Module):
         return nn.functional.linear(x_RI, self.weight).to(self.out_dtype)
 
 
-class UnpackedKernels(CpuKernels):
+def unpacked_kernels():
     """The mutation: CPU kernels with linear layers that are not batch-invariant."""
-
-    def make_linear(self, weight_OI, bias_O, out_dtype):
-        return UnpackedLinear(weight_OI, bias_O, out_dtype)
+    kernels = CpuKernels()
+    kernels.make_linear = UnpackedLinear
+    return kernels
 
 
 def report(tiny):
@@ -52,12 +53,13 @@ def test_cpu_kernels_give_the_same_bits_in_every_graph(make_engine, odd_shape, d
 
 
 def test_the_check_fails_on_linears_that_depend_on_the_row_count(make_engine, odd_shape):
-    tiny = make_engine(odd_shape, kernels=UnpackedKernels(), dtype=torch.float32)
+    tiny = make_engine(odd_shape, kernels=unpacked_kernels(), dtype=torch.float32)
 
     result = report(tiny)
 
     assert not result.is_invariant
-    assert any(label.startswith("decode_s") for label in result.differing)
+    labels = {label.split("_")[1] for label in result.differing if label.startswith("decode")}
+    assert labels >= {f"s{rows}" for rows in ODD_ROWS}
     assert "batch invariance: no" in str(result)
     assert "0.0001 of the largest" in str(result)
 
@@ -90,21 +92,59 @@ def test_the_probe_fits_the_smallest_engines(make_engine, make_shape, settings):
     assert all((cache == 0).all() for cache in (*tiny.cache.keys, *tiny.cache.values))
 
 
-def test_every_graph_runs_once_before_serving(make_engine, make_shape):
+def test_every_graph_and_sampler_runs_before_serving(make_engine, make_shape):
     ran = []
 
     class Counting(ReferenceKernels):
         def compile(self, graph, inputs, output):
-            run = super().compile(graph, inputs, output)
-            return lambda: (ran.append(tuple(output.shape)), run())
+            run, number = super().compile(graph, inputs, output), len(compiled)
+            compiled.append(number)
+            return lambda: (ran.append(number), run())
 
+    compiled = []
     tiny = make_engine(make_shape(), kernels=Counting())
+    assert ran == []
+
     report(tiny)
 
-    assert len(ran) >= len(tiny.plan.buckets) + len(tiny.graphs.samplers)
-    assert {shape for shape in ran if len(shape) == 1} == {
-        tuple(sampler.token_ids.shape) for sampler in tiny.graphs.samplers
-    }
+    assert set(ran) == set(compiled)
+    assert len(compiled) == len(tiny.plan.buckets) + len(tiny.graphs.samplers)
+
+
+@pytest.mark.parametrize("culprit", range(1, 5))
+def test_a_difference_in_any_one_graph_is_found(make_engine, make_shape, culprit):
+    class OneOff(ReferenceKernels):
+        num_models = 0
+
+        def compile(self, graph, inputs, output):
+            run = super().compile(graph, inputs, output)
+            if output.dim() == 1:
+                return run
+            self.num_models += 1
+            return run if self.num_models != culprit + 1 else lambda: (run(), output.add_(1e-6))
+
+    shape = make_shape(tokens=(16, 32, 64), seqs=(4, 8))
+
+    result = report(make_engine(shape, kernels=OneOff()))
+
+    tiny = make_engine(shape)
+    assert len(tiny.plan.buckets) == 5
+    assert tiny.plan.buckets[culprit].label in result.differing
+    assert report(tiny).differing == ()
+
+
+@pytest.mark.parametrize("tile", [4, 16])
+def test_requests_that_start_at_tile_borders_run_and_warm_up(make_engine, make_shape, dense, tile):
+    kernels = ReferenceKernels(prefill_tile=tile, fold_blocks=8)
+    tiny = make_engine(make_shape(tokens=(16, 64)), kernels=kernels)
+
+    result = report(tiny)
+    greedy = SamplingParams(temperature=0, max_tokens=6)
+    prompts = [[1 + i, 2 * i + 5, 7] + [i] * (3 * i) for i in range(7)]
+    tokens = tiny.generate(prompts, greedy)
+
+    assert result.num_graphs == len(tiny.plan.buckets)
+    assert tokens == [dense.generate(prompt, greedy, 6) for prompt in prompts]
 
 
 def test_b14_a_graph_that_does_not_compile_is_named_with_what_to_lower(make_engine, make_shape):
