@@ -12,7 +12,7 @@ from .enums import ON_CHIP, MemoryRegion
 from .errors import call_site, fail
 from .machine import Machine, machine
 from .registers import VirtualRegister
-from .tensor import NkiTensor, check_pattern
+from .tensor import MAX_DIMS, NkiTensor, check_pattern
 from .trace import Instruction, Operand, Transfer
 from .view import View
 
@@ -43,6 +43,8 @@ def tile(value: object, role: str, buffers: tuple[MemoryRegion, ...] = ON_CHIP) 
     found = tensor(value, role, buffers)
     if found.indirection is not None and found.indirection.is_vector:
         fail(f"{role} {found!r} has a vector of indices, which only DMAs take")
+    if found.ndim > MAX_DIMS:
+        fail(f"{role} {found!r} has {found.ndim} dimensions, an access pattern at most {MAX_DIMS}")
     start = found.offset * found.itemsize // found.storage.row_bytes
     if found.storage.life.address is not None:
         start += found.storage.life.address[0]

@@ -244,8 +244,22 @@ def dynamic_range(
     if isinstance(step, bool) or not isinstance(step, int) or step < 1:
         fail(f"step must be a positive integer constant, got {step!r}")
     first, last = (0, start) if stop is None else (start, stop)
-    bounds = range(_value(first), _value(last), step)
-    return (VirtualRegister(i, frozen=True) for i in bounds)
+    return _counters(range(_value(first), _value(last), step))
+
+
+def _counters(bounds: range) -> Iterator[VirtualRegister]:
+    start = machine().clock
+    for i in bounds:
+        yield VirtualRegister(i, frozen=True)
+    _outlive_loop(start)
+
+
+def _outlive_loop(start: int) -> None:
+    """Let what lived before a loop on the device and is used in it live to the loop's end."""
+    core = machine()
+    for life in core.lives:
+        if 0 <= life.first <= start < life.last:
+            life.last = core.clock
 
 
 def fori_loop(
@@ -263,9 +277,11 @@ def while_loop(
     init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]
 ) -> None:
     """Call ``body_fun`` until the register that it returns is 0; at once if ``init`` is."""
+    start = machine().clock
     condition = init
     while condition.value != 0:
         condition = body_fun(VirtualRegister(condition.value))
+    _outlive_loop(start)
 
 
 def _value(bound: int | VirtualRegister) -> int:

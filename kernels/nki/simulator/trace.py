@@ -50,8 +50,8 @@ class Instruction:
     """One executed instruction.
 
     Attributes:
-        engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
-        name: the ``nki.isa`` function.
+        engine: "tensor", "vector", "scalar", "gpsimd", "dma", or "sync" for registers.
+        name: the function that the kernel called.
         label: its ``name`` argument, "" without one.
         where: ``file:line`` of the kernel.
         operands: tensors by role, the destination first.
