@@ -83,8 +83,14 @@ def add_keys(state, queries, keys, values, mask, scale):
     nisa.tensor_scalar(
         dst=sums, data=sums, op0=nl.multiply, operand0=decay, op1=nl.add, operand1=tile_sum
     )
-    nisa.tensor_scalar(dst=weighted, data=weighted, op0=nl.multiply, operand0=decay)
-    nisa.tensor_tensor(dst=weighted, data1=weighted, data2=tile_values, op=nl.add)
+    nisa.scalar_tensor_tensor(
+        dst=weighted,
+        data=weighted,
+        op0=nl.multiply,
+        operand0=decay,
+        op1=nl.add,
+        operand1=tile_values,
+    )
 
 
 def finish_softmax(state, out):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from noria.kernels import nki
 from noria.kernels.contract import num_blocks_for
-from noria.kernels.nki.simulator import Trace, install, simulate
+from noria.kernels.nki.simulator import Trace, install, isa_dma, simulate
 
 install()
 
@@ -86,12 +86,13 @@ def run_decode(
     kernels: SimpleNamespace = KERNELS,
     pathway: str = "decode_attention",
     trace: Trace | None = None,
+    target: str = "trn2",
 ) -> Tensor:
     """Return the output rows of a decode step whose cache already holds its new tokens."""
     named = step.named
     query_len = step.args[0].shape[0] // named["block_table_SW"].shape[0]
     kernel = getattr(kernels.decode_attention, pathway)
-    out = simulate(kernel, target="trn2", trace=trace)(
+    out = simulate(kernel, target=target, trace=trace)(
         to_numpy(step.args[0]),
         *(to_numpy(cache) for cache in step.expected_caches),
         to_numpy(named["block_table_SW"]),
@@ -139,8 +140,10 @@ def column(values: Tensor) -> NDArray[np.int32]:
     return to_numpy(values).reshape(-1, 1)
 
 
-def to_numpy(tensor: Tensor) -> NDArray[Any]:
+def to_numpy(tensor: Tensor | NDArray[Any]) -> NDArray[Any]:
     """Return a fresh array of the same bits."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.copy()
     tensor = tensor.contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().copy().view(ml_dtypes.bfloat16)
@@ -160,3 +163,43 @@ def largest_error(step: Step, output: Tensor, expected: Sequence[NDArray[np.floa
     pairs = [(r.double().numpy(), e) for r, e in zip(rows, expected, strict=True) if e.size]
     errors = [np.nan_to_num(np.abs(r - e), nan=np.inf).max() for r, e in pairs]
     return float(max(errors, default=0.0))
+
+
+def with_unused(step: Step, value: float) -> Step:
+    """Return the step with a value in every cache slot that no request owns."""
+    owned = torch.zeros(step.expected_caches[0].shape[:2], dtype=torch.bool)
+    for request, blocks in zip(step.requests, step.blocks, strict=True):
+        positions = torch.arange(request.num_tokens, dtype=torch.int32)
+        size = step.heads.block_size
+        owned[blocks[positions // size], positions % size] = True
+    return replace(step, expected_caches=_filled(step, ~owned, value))
+
+
+def with_request(step: Step, index: int, value: float) -> Step:
+    """Return the step with a value in all blocks of one request."""
+    blocks = torch.zeros(step.expected_caches[0].shape[0], dtype=torch.bool)
+    blocks[step.blocks[index]] = True
+    return replace(step, expected_caches=_filled(step, blocks, value))
+
+
+def _filled(step: Step, where: Tensor, value: float) -> tuple[Tensor, Tensor]:
+    k_cache, v_cache = (cache.clone() for cache in step.expected_caches)
+    k_cache[where], v_cache[where] = value, value
+    return k_cache, v_cache
+
+
+def with_fp8_cache(step: Step) -> tuple[Step, Step]:
+    """Return the step with its cache rounded to FP8: kept in its own dtype, and as FP8."""
+    fp8 = [to_numpy(cache).astype(ml_dtypes.float8_e4m3) for cache in step.expected_caches]
+    exact = [to_torch(cache.astype(ml_dtypes.bfloat16)) for cache in fp8]
+    first, second = (replace(step, expected_caches=tuple(caches)) for caches in (exact, fp8))
+    return first, second
+
+
+def wrap_negative_indices(view: Any) -> NDArray[np.int64]:
+    """Read run-time indices as Python does, from the end: what a simulator must not do."""
+    index = _read_index(view)
+    return np.where(index < 0, index + view.indirection.limit, index)
+
+
+_read_index = isa_dma._row_index

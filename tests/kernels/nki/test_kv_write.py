@@ -9,7 +9,7 @@ import torch
 from attention_cases import Heads, Request, make_decode, same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nki_kernels import KERNELS, load_kernels, run_write
+from nki_kernels import KERNELS, load_kernels, run_write, wrap_negative_indices
 from torch import Tensor
 
 from noria.kernels.contract import compute_slots
@@ -181,7 +181,7 @@ def test_index_tiles_that_are_not_padded_are_found() -> None:
 
 
 def test_a_simulator_that_wraps_minus_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrap_negative_indices(monkeypatch)
+    monkeypatch.setattr(isa_dma, "_row_index", wrap_negative_indices)
     caches, new = make_caches(torch.float32, (64, *SIZES[1:])), make_new(128, torch.float32)
 
     after, _ = run_write(caches, new, int32([*range(127), -1]))
@@ -198,14 +198,3 @@ def test_slots_computed_after_the_remap_write_nothing_either() -> None:
 
     assert slots.tolist() == [-4, -3, -2, -1]
     assert all(same_bits(got, cache) for got, cache in zip(after, caches, strict=True))
-
-
-def wrap_negative_indices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make run-time indices count from the end, as Python's do."""
-    read_index = isa_dma._row_index
-
-    def wrapped(view):
-        index = read_index(view)
-        return np.where(index < 0, index + view.indirection.limit, index)
-
-    monkeypatch.setattr(isa_dma, "_row_index", wrapped)
