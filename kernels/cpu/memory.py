@@ -33,7 +33,11 @@ class Arena:
         self._start = self._end = 0
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return contiguous zeros with a storage of their own, from a cache line's start on."""
+        """Return contiguous zeros with a storage of their own, from a cache line's start on.
+
+        Raises:
+            MemoryError: the system does not give so much; names the number of bytes.
+        """
         count = math.prod(shape)
         if count == 0:
             return torch.zeros(tuple(shape), dtype=dtype)
@@ -49,7 +53,10 @@ class Arena:
 def _new_piece(num_bytes: int) -> tuple[mmap.mmap, int, int]:
     """Return fresh memory for at least so many bytes, and where its aligned part lies in it."""
     size = -(-max(num_bytes, _PIECE) // HUGE_PAGE) * HUGE_PAGE
-    piece = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        piece = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no memory for {num_bytes:,} bytes: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without large pages
             piece.madvise(mmap.MADV_HUGEPAGE)

@@ -53,6 +53,13 @@ def test_a_tensor_larger_than_a_piece_gets_one_of_its_own():
     assert not small.any()
 
 
+@pytest.mark.parametrize("count", [2**46 + 3, 2**70], ids=["too much", "not a size"])
+def test_memory_that_the_system_does_not_give_is_a_memory_error_with_its_bytes(count):
+    """2**46 elements of 4 bytes are more than an address space of 47 bits."""
+    with pytest.raises(MemoryError, match=f"no memory for {4 * count:,} bytes: "):
+        Arena().zeros((count,), torch.float32)
+
+
 def test_memory_stays_while_a_tensor_lives():
     tensor = Arena().zeros((1000,), torch.float32)
     gc.collect()
