@@ -137,9 +137,11 @@ def _times(instruction: Instruction, hardware: Hardware) -> list[tuple[str, floa
     """Return (engine, work, fixed) of every engine that an instruction keeps busy."""
     transfer = instruction.transfer
     if transfer is None:
-        engine = instruction.engine if instruction.engine in ENGINES else "gpsimd"
-        cycles, fixed = _cycles(instruction, hardware), FIXED_CYCLES
-        return [(engine, cycles / hardware.hertz(engine), fixed / hardware.hertz(engine))]
+        if instruction.engine not in ENGINES:  # registers: the sequencers have no published times
+            return []
+        hertz = hardware.hertz(instruction.engine)
+        cycles = _cycles(instruction, hardware)
+        return [(instruction.engine, cycles / hertz, FIXED_CYCLES / hertz)]
     start_s = HARDWARE_DGE_S if transfer.dge == "hwdge" else DMA_START_S
     times = [("dma", _transfer_s(instruction, transfer, hardware), start_s)]
     if transfer.dge == "swdge":

@@ -131,6 +131,12 @@ def test_small_instructions_cost_their_minimum() -> None:
     assert scalar == EngineTime("scalar", 1, pytest.approx(64 / 1.2e9), pytest.approx(80 / 1.2e9))
 
 
+def test_registers_take_no_time() -> None:
+    register = compute("sync", "int32", (1, 1))
+
+    assert estimate([register], "trn2").most_s == 0
+
+
 def test_engines_run_in_parallel_at_best_and_one_by_one_at_worst() -> None:
     cost = Cost((EngineTime("dma", 1, 3.0, 1.0), EngineTime("tensor", 2, 2.0, 0.5)))
 
