@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,8 @@ from ..kernels.contract import KVGroup, num_blocks_for
 from ..kernels.kernel_set import KernelSet
 from .errors import ConfigError
 from .models.architecture import Architecture
+from .process_limits import free_memory_bytes
+from .settings import MAX_INT32
 
 AUTO_MEMORY_SHARE = 0.5
 """Share of the memory free after loading the weights that `num_blocks: auto` may take."""
@@ -29,7 +30,7 @@ class CacheSize:
 def size_cache(
     group: KVGroup, *, max_num_seqs: int, max_model_len: int, memory_bytes: int | None
 ) -> CacheSize:
-    """Resolve ``num_blocks: auto`` once: what full use needs, within the memory.
+    """Resolve ``num_blocks: auto`` once: what full use needs, within the memory and int32 slots.
 
     Args:
         group: the KV group; its ``num_blocks`` is ignored.
@@ -38,34 +39,42 @@ def size_cache(
         memory_bytes: ``kv_cache_memory``; None means half of the memory that is free now.
 
     Raises:
-        ConfigError: the memory cannot hold one request of ``max_model_len`` tokens.
+        ConfigError: one request of ``max_model_len`` tokens does not fit.
     """
     per_request = num_blocks_for(max_model_len, group.block_size)
-    wanted = max_num_seqs * per_request + 1
+    full_use = f"{max_num_seqs} requests of {max_model_len} tokens"
+    wanted = CacheSize(max_num_seqs * per_request + 1, full_use)
+    slots = CacheSize(MAX_INT32 // group.block_size, "slots are int32")
+    size = min(wanted, _size_in_memory(group, memory_bytes), slots, key=lambda s: s.num_blocks)
+    if size.num_blocks < per_request + 1:
+        raise ConfigError(
+            f"num_blocks: auto finds place for {size.num_blocks} blocks of {group.block_bytes:,} "
+            f"bytes ({size.reason}); one request of max_model_len {max_model_len} needs "
+            f"{per_request} and the null block: lower max_model_len or give more memory"
+        )
+    return size
+
+
+def check_memory(size: CacheSize, group: KVGroup) -> None:
+    """Refuse a cache that is larger than the memory that is free now.
+
+    Raises:
+        ConfigError: it does not fit; the text says how many bytes are needed and free.
+    """
+    needed, free = size.num_blocks * group.block_bytes, free_memory_bytes()
+    if needed > free:
+        raise ConfigError(
+            f"num_blocks: {size.num_blocks} ({size.reason}) makes a KV cache of {needed:,} bytes, "
+            f"{group.block_bytes:,} a block; {free:,} bytes of memory are free"
+        )
+
+
+def _size_in_memory(group: KVGroup, memory_bytes: int | None) -> CacheSize:
     source = "kv_cache_memory"
     if memory_bytes is None:
         memory_bytes = int(free_memory_bytes() * AUTO_MEMORY_SHARE)
         source = f"{AUTO_MEMORY_SHARE:.0%} of free memory"
-    affordable = memory_bytes // group.block_bytes
-    if affordable < per_request + 1:
-        raise ConfigError(
-            f"num_blocks: auto: {source} ({memory_bytes:,} bytes) holds {affordable} blocks of "
-            f"{group.block_bytes:,} bytes; one request of max_model_len {max_model_len} needs "
-            f"{per_request} and the null block: lower max_model_len or give more memory"
-        )
-    if affordable < wanted:
-        return CacheSize(affordable, f"{source}, {memory_bytes:,} bytes")
-    return CacheSize(wanted, f"{max_num_seqs} requests of {max_model_len} tokens")
-
-
-def free_memory_bytes() -> int:
-    """Memory that this machine can still give without swapping."""
-    try:
-        with open("/proc/meminfo") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return CacheSize(memory_bytes // group.block_bytes, f"{source}, {memory_bytes:,} bytes")
 
 
 class KVCache:

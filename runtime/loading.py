@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 
 import torch
@@ -14,15 +13,16 @@ from ..kernels.kernel_set import KernelSet
 from .backends import load_kernels
 from .config import Config
 from .engine import Engine, EngineLimits
-from .errors import ConfigError
+from .errors import ConfigError, ModelError
 from .graphs import CompiledGraphs, Progress
-from .kv_cache import CacheSize, KVCache, decoder_groups, size_cache
+from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .models.architecture import Architecture
 from .models.llama import Llama
 from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan, graph_layout, plan_limits
+from .process_limits import usable_cpus
 from .scheduler import Scheduler
 from .warmup import InvarianceReport, warm_up
 
@@ -54,6 +54,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     _set_num_threads(config.num_threads)
     source = open_model(config.model, tokenizer=config.tokenizer)
     check_model_len(config, source.architecture)
+    _check_head_dim(config, source.architecture, kernels)
     plan = bucket_plan(config, _limits(config, kernels))
     dtype = getattr(torch, config.dtype)
     model = Llama(
@@ -97,11 +98,20 @@ def check_model_len(config: Config, architecture: Architecture) -> None:
         )
 
 
+def _check_head_dim(config: Config, architecture: Architecture, kernels: KernelSet) -> None:
+    head_dim, multiple = architecture.head_dim, kernels.head_dim_multiple
+    if head_dim % multiple:
+        raise ModelError(
+            f"model: head_dim is {head_dim}; backend {config.backend} runs multiples of "
+            f"{multiple} only, and backend reference any even one"
+        )
+
+
 def _set_num_threads(num_threads: int | None) -> None:
     if num_threads is None:
         return
-    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if num_cpus is not None and num_threads > num_cpus:
+    num_cpus = usable_cpus()
+    if num_threads > num_cpus:
         raise ConfigError(
             f"num_threads: {num_threads} exceeds the {num_cpus} CPUs that this process may use; "
             f"threads without a CPU make every step wait"
@@ -110,15 +120,18 @@ def _set_num_threads(num_threads: int | None) -> None:
 
 
 def _cache_size(config: Config, architecture: Architecture, dtype: torch.dtype) -> CacheSize:
-    if config.num_blocks != "auto":
-        return CacheSize(config.num_blocks, "num_blocks")
     (group,) = decoder_groups(architecture, num_blocks=2, block_size=config.block_size, dtype=dtype)
-    return size_cache(
-        group,
-        max_num_seqs=config.max_num_seqs,
-        max_model_len=config.max_model_len,
-        memory_bytes=config.kv_cache_memory_bytes,
-    )
+    if config.num_blocks != "auto":
+        size = CacheSize(config.num_blocks, "as configured")
+    else:
+        size = size_cache(
+            group,
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=config.max_model_len,
+            memory_bytes=config.kv_cache_memory_bytes,
+        )
+    check_memory(size, group)
+    return size
 
 
 def _limits(config: Config, kernels: KernelSet) -> PlanLimits:

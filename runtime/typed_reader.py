@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
 from datetime import date
@@ -17,10 +16,15 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from .errors import ConfigError, NoriaError
 from .schema import Entry, Setting, entries, places, union_members
+from .value_text import value_text
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-MEMORY_SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|TiB)")
+MEMORY_SIZE = re.compile(r"(\d{1,18})\s*(KiB|MiB|GiB|TiB)")
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+MAX_DIGITS = 10
+"""Digits of the largest int32."""
+MAX_BITS = 64
+"""Of any integer: Python gives much longer ones no text, so no later error could show them."""
 SIZE = Entry("", "", int, Setting("one size of a bucket list", low=1))
 KIND_NAMES: Mapping[type, str] = {
     bool: "a boolean",
@@ -73,7 +77,7 @@ def read_sizes(path: str, value: object) -> tuple[int, ...]:
     sizes: list[int] = []
     for index, item in enumerate(value):
         size = _read_int(f"{path}[{index}]", item, SIZE)
-        if size in sizes:
+        if sizes and size == sizes[-1]:
             refuse(path, f"lists {size} twice", "must be ascending, each size once")
         if sizes and size < sizes[-1]:
             refuse(path, f"lists {size} after {sizes[-1]}", "must be ascending")
@@ -86,7 +90,7 @@ def read_memory_size(path: str, value: object) -> int:
     fits = "must be a whole number of bytes or a size such as 512MiB or 2GiB"
     if isinstance(value, str) and (match := MEMORY_SIZE.fullmatch(value)):
         value = int(match[1]) * MEMORY_UNITS[match[2]]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**MAX_BITS:
         refuse(path, shown(value), fits)
     return value
 
@@ -110,14 +114,10 @@ def nearest(name: str, names: list[str]) -> str | None:
 
 
 def _literal(value: object) -> str:
-    """Write a value as a file would, shortened; huge integers have no decimal text."""
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"a number of {value.bit_length()} bits"
+    """Write a value as a file would, shortened."""
     if isinstance(value, bool):
         return str(value).lower()
-    short = reprlib.Repr()
-    short.maxstring = short.maxlong = 60
-    return str(value) if isinstance(value, date) else short.repr(value)
+    return str(value) if isinstance(value, date) else value_text(value)
 
 
 def _read_value(entry: Entry, value: object, path: str, root: type[Any]) -> object:
@@ -162,7 +162,7 @@ def _refuse_item(entry: Entry, values: list[object] | tuple[object, ...], path: 
     item = Entry("", "", kind, entry.setting)
     for index, value in enumerate(values):
         try:
-            _convert(kind, value)
+            _convert_item(kind, value)
         except _Unfit:
             hint = _as_int_hint(item, value)
             refuse(f"{path}[{index}]", shown(value), f"must be {item.fits}{hint}")
@@ -173,7 +173,7 @@ def _convert(kind: Any, value: object) -> object:
     """Return the value as this type, or raise _Unfit."""
     origin = get_origin(kind)
     if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_convert(get_args(kind)[0], item) for item in value)
+        return tuple(_convert_item(get_args(kind)[0], item) for item in value)
     if origin is Literal and isinstance(value, str) and value in get_args(kind):
         return value
     if origin is Mapping and isinstance(value, Mapping):
@@ -183,6 +183,13 @@ def _convert(kind: Any, value: object) -> object:
     if type(value) is kind:
         return value
     raise _Unfit
+
+
+def _convert_item(kind: Any, value: object) -> object:
+    converted = _convert(kind, value)
+    if isinstance(converted, int) and converted.bit_length() > MAX_BITS:
+        raise _Unfit
+    return converted
 
 
 def _to_float(value: object) -> float:
@@ -199,7 +206,8 @@ def _to_float(value: object) -> float:
 
 def _is_within(value: int, setting: Setting) -> bool:
     low, high = setting.low, setting.high
-    return (low is None or value >= low) and (high is None or value <= high)
+    is_low, is_high = low is not None and value < low, high is not None and value > high
+    return not is_low and not is_high and value.bit_length() <= MAX_BITS
 
 
 def _as_int_hint(entry: Entry, value: object) -> str:
@@ -217,8 +225,9 @@ def _as_list_hint(value: object) -> str:
     """Spell the list of integers that was probably meant."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return ", like [128, 256]"
-    parts = [part.strip() for part in str(value).strip("[]() ").split(",")]
-    if not all(part.isdecimal() for part in parts):
+    text = value if isinstance(value, str) else value_text(value)
+    parts = [part.strip() for part in text.strip("[]() ").split(",")]
+    if not all(part.isdecimal() and len(part) <= MAX_DIGITS for part in parts):
         return ", like [128, 256]"
     return ": write [" + ", ".join(str(int(part)) for part in parts) + "]"
 
@@ -227,7 +236,7 @@ def _refuse_unknown(
     key: object, value: object, *, path: str, known: Mapping[str, Entry], root: type[Any]
 ) -> NoReturn:
     if not isinstance(key, str):
-        refuse(f"{path}{key!r}", f"the key {shown(key)}", "settings have names")
+        refuse(f"{path}{value_text(key)}", f"the key {shown(key)}", "settings have names")
     everywhere = places(root)
     elsewhere = [place for place, name in everywhere.items() if name == _normal(key)]
     same_level = nearest(key, list(known))

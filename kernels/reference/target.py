@@ -20,6 +20,7 @@ class ReferenceKernels:
     """
 
     name = "reference"
+    head_dim_multiple = 2
     embed = staticmethod(layers.embed)
     rms_norm = staticmethod(layers.rms_norm)
     add_rms_norm = staticmethod(layers.add_rms_norm)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..config import Config, load_config
 from ..errors import ConfigError
-from .machine import measure_machine, usable_cpus
+from ..process_limits import usable_cpus
+from .machine import measure_machine
 from .model_files import model_files
 from .offline import Progress, measure
 from .peer_process import PeerProcess

@@ -51,13 +51,6 @@ def measure_machine(dtypes: Sequence[str], num_threads: int) -> Machine:
     return Machine(cpu_name(), num_threads, read_bytes_s, flop_s, watch.others_share())
 
 
-def usable_cpus() -> int:
-    """Return the CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def cpu_name() -> str:
     """Return the processor's own name."""
     try:

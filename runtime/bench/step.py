@@ -16,10 +16,11 @@ from ..errors import ConfigError
 from ..graphs import Bucket, CompiledGraph
 from ..llm import LLM
 from ..model_inputs import fill_step
+from ..process_limits import usable_cpus
 from ..sampler import needed_feature
 from ..sampling_params import SamplingParams
 from ..scheduler_output import Phase, ScheduledRequest, SchedulerOutput
-from .machine import Machine, measure_machine, usable_cpus
+from .machine import Machine, measure_machine
 
 PROMPT_LEN, NEW_TOKENS = 64, 33
 NUM_ROUNDS, NUM_PROFILES = 3, 9

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import ModelError
+from ..value_text import value_text
 from .config_fields import ConfigFields
 
 SUPPORTED_MODEL_TYPES = ("llama",)
@@ -169,14 +170,16 @@ def _require_supported(fields: ConfigFields) -> None:
         raise fields.error(f"model_type is missing (supported: {_listed(SUPPORTED_MODEL_TYPES)})")
     if model_type is not None and model_type not in SUPPORTED_MODEL_TYPES:
         listed = _listed(SUPPORTED_MODEL_TYPES)
-        raise fields.error(f"model_type {model_type!r} is not supported (supported: {listed})")
-    if classes and not set(SUPPORTED_ARCHITECTURES) & set(names):
-        listed = _listed(SUPPORTED_ARCHITECTURES)
-        raise fields.error(f"architectures {classes!r} is not supported (supported: {listed})")
+        raise fields.error(
+            f"model_type {value_text(model_type)} is not supported (supported: {listed})"
+        )
+    if classes and not any(name in SUPPORTED_ARCHITECTURES for name in names):
+        listed, shown = _listed(SUPPORTED_ARCHITECTURES), value_text(classes)
+        raise fields.error(f"architectures {shown} is not supported (supported: {listed})")
     if fields.get("quantization_config"):
         method = (fields.block("quantization_config") or fields).get("quant_method")
         raise fields.error(
-            f"quantization_config {method!r} is not supported: use a checkpoint "
+            f"quantization_config {value_text(method)} is not supported: use a checkpoint "
             "in float32, bfloat16 or float16, or a GGUF file"
         )
     _require_fixed(fields)
@@ -193,13 +196,14 @@ def _require_fixed(fields: ConfigFields) -> None:
     for key, fitting in fixed.items():
         value = fields.get(key)
         if value not in fitting:
-            raise fields.error(f"{key} {value!r} is not supported (supported: {fitting[-1]!r})")
+            shown = value_text(value)
+            raise fields.error(f"{key} {shown} is not supported (supported: {fitting[-1]!r})")
     kinds = fields.get("layer_types")
     if isinstance(kinds, list | tuple):
         other = [kind for kind in kinds if kind != "full_attention"]
         if other:
             raise fields.error(
-                f"layer_types {other[0]!r} is not supported (supported: 'full_attention')"
+                f"layer_types {value_text(other[0])} is not supported (supported: 'full_attention')"
             )
 
 
@@ -254,15 +258,16 @@ def _rope_of_block(block: ConfigFields, theta: float) -> Rope:
     kind = spellings[0]
     if kind not in SUPPORTED_ROPE_TYPES or spellings.count(kind) != len(spellings):
         listed = _listed(SUPPORTED_ROPE_TYPES)
-        shown = " and ".join(repr(spelling) for spelling in spellings)
+        shown = " and ".join(value_text(spelling) for spelling in spellings)
         raise block.error(f"rope type {shown} is not supported (supported: {listed})")
     llama3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     known = {"rope_type", "type", "rope_theta", *(llama3 if kind == "llama3" else ())}
-    unused = sorted(key for key in block.values if key not in known)
+    unused = sorted((key for key in block.values if key not in known), key=str)
     if block.get("partial_rotary_factor") in (1, 1.0):
         unused.remove("partial_rotary_factor")
     if unused:
-        raise block.error(f"{unused[0]} {block.get(unused[0])!r} has no meaning for {kind!r}")
+        value = value_text(block.get(unused[0]))
+        raise block.error(f"{unused[0]} {value} has no meaning for {kind!r}")
     if kind == "default":
         return Rope(theta)
     factor, low, high = (block.positive_float(key) for key in llama3[:3])

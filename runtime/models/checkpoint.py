@@ -7,7 +7,7 @@ architecture is there exactly once, with its shape and a float dtype, and nothin
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,6 @@ class Checkpoint:
 
     architecture: Architecture
     tensors: TensorFiles
-    config: Mapping[str, object]
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -52,7 +51,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise ModelError(f"{folder}: {'; '.join(problems)}")
     if architecture.tie_word_embeddings and HEAD in tensors:
         _require_equal_head(folder, tensors)
-    return Checkpoint(architecture, tensors, config)
+    return Checkpoint(architecture, tensors)
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -61,15 +60,31 @@ def read_json(path: Path) -> dict[str, object]:
     Raises:
         ModelError: the file is missing, is not JSON or holds something else than an object.
     """
+    text = read_text(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path}: must hold a JSON object, not {type(value).__name__}")
     return value
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text.
+
+    Raises:
+        ModelError: the file is missing, cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start} is not UTF-8; must be UTF-8 text"
+        raise ModelError(f"{path}: {problem}") from None
 
 
 def _weight_files(folder: Path) -> list[Path]:

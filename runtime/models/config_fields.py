@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import ModelError
+from ..value_text import value_text
+
+MAX_INT32 = 2**31 - 1
+"""Sizes, like positions, must be numbers that graphs can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,9 @@ class ConfigFields:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(f"{key} must be a positive integer, not {value!r}")
+            raise self.error(f"{key} must be a positive integer, not {value_text(value)}")
+        if value > MAX_INT32:
+            raise self.error(f"{key} must be at most 2**31 - 1, not {value_text(value)}")
         return value
 
     def positive_float(self, key: str, default: float | None = None) -> float:
@@ -44,7 +50,7 @@ class ConfigFields:
             return default
         number = _number(value)
         if number is None or not math.isfinite(number) or number <= 0:
-            raise self.error(f"{key} must be a number above 0, not {value!r}")
+            raise self.error(f"{key} must be a number above 0, not {value_text(value)}")
         return number
 
     def flag(self, key: str, default: bool) -> bool:
@@ -53,7 +59,7 @@ class ConfigFields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.error(f"{key} must be true or false, not {value!r}")
+            raise self.error(f"{key} must be true or false, not {value_text(value)}")
         return value
 
     def block(self, key: str) -> ConfigFields | None:
@@ -62,14 +68,14 @@ class ConfigFields:
         if value is None or value == {}:
             return None
         if not isinstance(value, Mapping):
-            raise self.error(f"{key} must be a mapping, not {value!r}")
+            raise self.error(f"{key} must be a mapping, not {value_text(value)}")
         return ConfigFields(value, f"{self.source}: {key}")
 
     def token_id(self, key: str, vocab_size: int) -> int | None:
         """Read one token id; a list of exactly one id is that id."""
         ids = self.token_ids(key, vocab_size)
         if len(ids) > 1:
-            raise self.error(f"{key} must be one token id, not {self.get(key)!r}")
+            raise self.error(f"{key} must be one token id, not {value_text(self.get(key))}")
         return ids[0] if ids else None
 
     def token_ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
@@ -79,7 +85,8 @@ class ConfigFields:
             return ()
         ids = value if isinstance(value, list | tuple) else [value]
         if not all(_is_token_id(token, vocab_size) for token in ids):
-            raise self.error(f"{key} must be ids from 0 to {vocab_size - 1}, not {value!r}")
+            fits = f"must be ids from 0 to {vocab_size - 1}"
+            raise self.error(f"{key} {fits}, not {value_text(value)}")
         return tuple(dict.fromkeys(ids))
 
 
@@ -92,5 +99,5 @@ def _number(value: object) -> float | None:
         return None
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -72,9 +72,10 @@ class GgufFile:
         self.path = path
         try:
             reader: Any = gguf.GGUFReader(path)
+            # Strings are decoded here; bytes that are not UTF-8 are a ValueError.
+            self.metadata: dict[str, Any] = {k: f.contents() for k, f in reader.fields.items()}
         except (ValueError, IndexError, OSError) as error:
             raise ModelError(f"{path}: not a readable GGUF file: {error}") from None
-        self.metadata: dict[str, Any] = {k: f.contents() for k, f in reader.fields.items()}
         self._tensors: dict[str, Any] = {tensor.name: tensor for tensor in reader.tensors}
         name = self.metadata.get("general.architecture")
         if name != "llama":

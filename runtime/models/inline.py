@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ..errors import ModelError
 from ..sampling_params import MAX_SEED
+from ..value_text import value_text
 from .architecture import Architecture
 
 INLINE_KEYS = (
@@ -56,7 +57,8 @@ def read_inline(mapping: Mapping[str, object], source: str = "model") -> tuple[A
             raise ModelError(f"{source}.{key}: unknown key; {_fits(str(key))}")
     seed = mapping.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise ModelError(f"{source}.seed: is {seed!r}; must be an integer from 0 to 2**64 - 1")
+        fits = "must be an integer from 0 to 2**64 - 1"
+        raise ModelError(f"{source}.seed: is {value_text(seed)}; {fits}")
     return Architecture.from_config({"model_type": "llama", **mapping}, source=source), seed
 
 

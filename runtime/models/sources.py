@@ -7,7 +7,8 @@ known model, a hub id. Anything else is an error that lists what was tried.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from torch import Tensor
 from ..errors import ModelError
 from .architecture import Architecture
 from .byte_tokenizer import byte_tokenizer
-from .chat_template import ChatTemplate
 from .checkpoint import open_checkpoint, read_json
 from .config_fields import ConfigFields
 from .converted import convert_gguf
@@ -35,19 +35,13 @@ class LoadedModel:
     ``tensors`` maps Hugging Face names to CPU tensors, read or made when asked for; treat them as
     read-only. ``tokenizer`` is None where the model has none: prompts are token ids then.
     ``eos_token_ids`` is the union of what config.json, generation_config.json and the tokenizer
-    name. ``dtype`` is what config.json says the weights are ("bfloat16"), None if it does not.
+    name.
     """
 
     architecture: Architecture
     tensors: Mapping[str, Tensor]
     tokenizer: Tokenizer | None
     eos_token_ids: tuple[int, ...]
-    dtype: str | None = None
-
-    @property
-    def chat_template(self) -> ChatTemplate | None:
-        """The tokenizer's chat template."""
-        return self.tokenizer.chat_template if self.tokenizer else None
 
 
 def open_model(
@@ -69,12 +63,13 @@ def open_model(
     if isinstance(model, Mapping):
         return _open_inline(model, tokenizer)
     path = resolve_model(str(model), cache=cache)
-    if path.is_dir():
-        return _open_folder(path, tokenizer)
-    converted = convert_gguf(path, cache=cache, progress=progress)
-    if tokenizer is None and converted.tokenizer_problem is not None:
-        raise ModelError(f"{path}: {converted.tokenizer_problem}")
-    return _open_folder(converted.folder, tokenizer)
+    with _readable("model", str(model)):
+        if path.is_dir():
+            return _open_folder(path, tokenizer)
+        converted = convert_gguf(path, cache=cache, progress=progress)
+        if tokenizer is None and converted.tokenizer_problem is not None:
+            raise ModelError(f"{path}: {converted.tokenizer_problem}")
+        return _open_folder(converted.folder, tokenizer)
 
 
 def resolve_model(name: str, *, cache: Path | None = None) -> Path:
@@ -83,11 +78,12 @@ def resolve_model(name: str, *, cache: Path | None = None) -> Path:
     Raises:
         ModelError: nothing fits; the text lists what was tried.
     """
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if path.is_file():
-        return _require_gguf(path)
+    path = _expanded("model", name)
+    with _readable("model", name):
+        if path.is_dir():
+            return path
+        if path.is_file():
+            return _require_gguf(path)
     if name in KNOWN_MODELS:
         found = fetched_path(name, cache=cache)
         if found is None:
@@ -99,6 +95,24 @@ def resolve_model(name: str, *, cache: Path | None = None) -> Path:
         except ModelError as error:
             raise ModelError(f"model {name!r} is no folder or file here; {error}") from None
     raise ModelError(_not_found(name))
+
+
+@contextmanager
+def _readable(setting: str, name: str) -> Iterator[None]:
+    """Turn what the file system says of a path that the user wrote into a ModelError."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename not in (None, name) else ""
+        raise ModelError(f"{setting} {name!r}: {error.strerror or error}{where}") from None
+
+
+def _expanded(setting: str, name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        problem = "no home folder is known for that user"
+        raise ModelError(f"{setting} {name!r}: {problem}") from None
 
 
 def _not_found(name: str) -> str:
@@ -130,19 +144,18 @@ def _open_folder(folder: Path, tokenizer: str | Path | None) -> LoadedModel:
     checkpoint = open_checkpoint(folder)
     own = load_tokenizer(folder) if tokenizer is None else _open_tokenizer(tokenizer)
     eos = _union(checkpoint.architecture, folder / "generation_config.json", own)
-    stated = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
-    dtype = stated if isinstance(stated, str) else None
-    return LoadedModel(checkpoint.architecture, checkpoint.tensors, own, eos, dtype)
+    return LoadedModel(checkpoint.architecture, checkpoint.tensors, own, eos)
 
 
 def _open_tokenizer(name: str | Path) -> Tokenizer:
     """Load the tokenizer that a ``tokenizer:`` value names: a folder or a hub id."""
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        if not is_hub_id(str(name)) or folder.exists():
-            raise ModelError(f"tokenizer {str(name)!r} is no folder and no hub id")
-        folder = hub_folder(str(name), patterns=TOKENIZER_PATTERNS)
-    found = load_tokenizer(folder)
+    folder = _expanded("tokenizer", str(name))
+    with _readable("tokenizer", str(name)):
+        if not folder.is_dir():
+            if not is_hub_id(str(name)) or folder.exists():
+                raise ModelError(f"tokenizer {str(name)!r} is no folder and no hub id")
+            folder = hub_folder(str(name), patterns=TOKENIZER_PATTERNS)
+        found = load_tokenizer(folder)
     if found is None:
         raise ModelError(f"tokenizer {str(name)!r} has no tokenizer.json")
     return found

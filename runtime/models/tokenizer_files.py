@@ -10,7 +10,7 @@ import tokenizers
 
 from ..errors import ModelError
 from .chat_template import ChatTemplate
-from .checkpoint import read_json
+from .checkpoint import read_json, read_text
 from .tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -98,7 +98,7 @@ def _chat_template(
     """Find the template: its own file, else a string, else "default" of a named list."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return ChatTemplate(path.read_text(encoding="utf-8"), special_tokens)
+        return ChatTemplate(read_text(path), special_tokens)
     value = config.get("chat_template")
     if isinstance(value, list):
         named = {t.get("name"): t.get("template") for t in value if isinstance(t, Mapping)}

@@ -107,7 +107,7 @@ SAMPLING = {  # B04, I01, I03, J04
     "temperature: nan": "temperature: is 'nan' (a string); must be a number",
     "temperature: hot": "temperature: is 'hot' (a string); must be a number",
     "temperature:": "temperature: has no value; must be a number",
-    "temperature: -1": "temperature: is -1.0 (float); it must be a number >= 0",
+    "temperature: -1": "temperature: is -1.0 (float); it must be a number from 0 to 3.4e38",
     "top_p: 1.1": "top_p: is 1.1 (float); it must be a number in (0, 1]",
     "top_k: -2": "top_k: is -2 (int); it must be an integer >= -1 (0 and -1: all tokens)",
     "max_tokens: 0": "max_tokens: is 0 (int); it must be an integer >= 1, or None",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from noria.runtime.bench import machine
-from noria.runtime.bench.machine import cpu_name, measure_machine, usable_cpus
+from noria.runtime.bench.machine import cpu_name, measure_machine
 
 
 @pytest.fixture
@@ -37,6 +37,5 @@ def test_rates_are_the_best_of_the_repeats(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.flop_s == {"float32": 2 * 8**3 / 0.5}
 
 
-def test_the_processor_has_a_name_and_at_least_one_cpu() -> None:
+def test_the_processor_has_a_name() -> None:
     assert cpu_name()
-    assert usable_cpus() >= 1

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from noria.runtime import kv_cache
 from noria.runtime.cli import check as check_module
 from noria.runtime.cli.failures import UserMistake, held_interrupts, plain_warnings, user_file
 
@@ -25,6 +26,20 @@ MISTAKES = [
     ({"max_model_len": 128}, "max_position_embeddings"),
     ({"sampling": {"temperature": -1}}, "sampling.temperature"),
     ({"model": None}, "model: is missing"),
+]
+
+MODEL_KEYS: list[tuple[dict[str, object], str]] = [
+    ({"architectures": [["x"]]}, "model: architectures [['x']] is not supported"),
+    ({"rope_theta": 10**400}, "model: rope_theta must be a number above 0"),
+    ({"rope_scaling": {1: 2, "factor": 3, "type": "default"}}, "rope_scaling: 1 2 has no meaning"),
+    ({"hidden_size": 2**40}, "model: hidden_size must be at most 2**31 - 1"),
+]
+UNFIT_HERE: list[tuple[dict[str, object], str]] = [
+    ({"model": "~no-such-user/x"}, "model '~no-such-user/x': no home folder"),
+    ({"model": "x" * 300}, "File name too long"),
+    ({"tokenizer": "~no-such-user/x"}, "tokenizer '~no-such-user/x': no home folder"),
+    ({"num_blocks": 60_000_000}, "num_blocks: 60000000 (as configured) makes a KV cache of 61,44"),
+    ({"kv_cache_memory": "64GiB", "max_num_seqs": 4000, "num_seqs_buckets": [4000]}, "num_blocks"),
 ]
 
 
@@ -48,6 +63,47 @@ def test_b01_a_wrong_setting_stops_every_command(
 
     assert_is_one_line(result, text)
     assert str(path) in result.stderr
+
+
+@pytest.mark.parametrize(("keys", "text"), MODEL_KEYS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("command", ["check", "plan", "compile"])
+def test_a_wrong_key_of_an_inline_model_stops_every_command(
+    run: Run,
+    make_config: Callable[..., Path],
+    tiny_settings: dict[str, Any],
+    command: str,
+    keys: dict[str, object],
+    text: str,
+) -> None:
+    path = make_config(model=tiny_settings["model"] | keys)
+
+    assert_is_one_line(run(command, path), text)
+
+
+@pytest.mark.parametrize(("changes", "text"), UNFIT_HERE, ids=lambda value: str(value)[:40])
+def test_what_does_not_fit_this_machine_is_one_line(
+    run: Run,
+    make_config: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, object],
+    text: str,
+) -> None:
+    monkeypatch.setattr(kv_cache, "free_memory_bytes", lambda: 2**20)
+    path = make_config(**changes)
+
+    assert run("check", path).exit_code == 0
+    assert_is_one_line(run("compile", path), text)
+
+
+def test_a_head_dim_that_a_backend_cannot_run_names_the_multiple_and_the_other_backend(
+    run: Run, make_config: Callable[..., Path], tiny_settings: dict[str, Any]
+) -> None:
+    model = tiny_settings["model"] | {"head_dim": 12}
+
+    refused = run("compile", make_config(backend="cpu", model=model))
+
+    assert_is_one_line(refused, "model: head_dim is 12; backend cpu runs multiples of 8 only")
+    assert run("compile", make_config(backend="reference", model=model)).exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "compile", "generate"])

@@ -232,14 +232,22 @@ def test_an_index_names_files_of_its_folder(
 
 @pytest.mark.parametrize(
     ("content", "shown"),
-    [(None, "no such file"), ("{", "not readable as JSON"), ("[1]", "a JSON object, not list")],
+    [
+        (None, "no such file"),
+        (b"{", "not readable as JSON"),
+        (b"[" * 100_000, "not readable as JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not readable as JSON"),
+        (b"[1]", "a JSON object, not list"),
+        (b'{"a": "caf\xe9"}', "byte 10 is not UTF-8; must be UTF-8 text"),
+    ],
+    ids=["missing", "open", "deep", "digits", "list", "Latin-1"],
 )
 def test_a_config_file_that_is_no_object_is_named(
-    tmp_path: Path, content: str | None, shown: str
+    tmp_path: Path, content: bytes | None, shown: str
 ) -> None:
     path = tmp_path / "config.json"
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content)
 
     with pytest.raises(ModelError, match=shown) as caught:
         read_json(path)

@@ -206,6 +206,16 @@ def test_a_file_of_another_kind_is_one_line(tmp_path: Path, content: bytes) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_text_that_is_not_utf8_is_one_line(
+    tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf
+) -> None:
+    path = write_gguf(tiny_config, tiny_tensors, metadata={"general.name": "caf_"})
+    path.write_bytes(path.read_bytes().replace(b"caf_", b"caf\xe9"))
+
+    with pytest.raises(ModelError, match="not a readable GGUF file"):
+        GgufFile(path)
+
+
 def test_a_truncated_file_is_one_line(
     tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf
 ) -> None:

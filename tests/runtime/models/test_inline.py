@@ -1,10 +1,13 @@
 from collections.abc import Iterator, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noria.runtime.errors import ModelError
 from noria.runtime.models.architecture import Architecture
 from noria.runtime.models.inline import INLINE_KEYS, read_inline
+from noria.runtime.value_text import value_text
 
 SIZES = {
     "vocab_size": 61,
@@ -13,6 +16,26 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
 }
+HUGE = 16**5000
+"""Beyond every float, and Python refuses to write it in decimal."""
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.floats(),
+    st.text(max_size=3),
+    st.sampled_from([2**31, 10**400, -(10**400), str(10**400), "default", "llama3", "llama"]),
+)
+BLOCK_KEYS = st.sampled_from(
+    ["type", "rope_type", "rope_theta", "factor", "partial_rotary_factor", "low_freq_factor"]
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(BLOCK_KEYS | SCALARS, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
 
 
 class AskedKeys(Mapping[str, object]):
@@ -70,6 +93,41 @@ def test_an_unknown_key_names_the_nearest_one_b01(key: str, near: str) -> None:
 def test_a_key_near_none_shows_all_b01() -> None:
     with pytest.raises(ModelError, match=r"^model\.zzz: unknown key; the keys are architectures, "):
         read_inline({**SIZES, "zzz": 2})
+
+
+@given(changes=st.dictionaries(st.sampled_from(INLINE_KEYS), VALUES, min_size=1, max_size=2))
+def test_any_value_is_read_or_refused_in_one_line(changes: dict[str, object]) -> None:
+    message = "model"
+    try:
+        read_inline({**SIZES, **changes})
+    except ModelError as error:
+        message = str(error)
+
+    assert message.startswith("model")
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("architectures", [["x"]], "architectures [['x']] is not supported (supported: Llama"),
+        ("rope_theta", 10**400, "rope_theta must be a number above 0, not a number of 1329 bits"),
+        ("rms_norm_eps", str(10**400), "rms_norm_eps must be a number above 0, not '1000"),
+        ("rope_scaling", {1: 2, "a": 3, "type": "default"}, "rope_scaling: 1 2 has no meaning"),
+        ("vocab_size", 2**31, "vocab_size must be at most 2**31 - 1, not 2147483648"),
+        ("hidden_size", HUGE, "hidden_size must be at most 2**31 - 1, not a number of 20001 bits"),
+        ("eos_token_id", [HUGE], "eos_token_id must be ids from 0 to 60, not [a number of 2000"),
+        ("seed", HUGE, "seed: is a number of 20001 bits; must be an integer from 0 to"),
+    ],
+    ids=value_text,
+)
+def test_values_that_have_no_hash_no_float_or_no_text_are_refused(
+    key: str, value: object, message: str
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        read_inline({**SIZES, key: value})
+
+    assert message in str(caught.value)
 
 
 def test_every_accepted_key_is_read() -> None:

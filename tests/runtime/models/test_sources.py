@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +32,7 @@ def test_a_folder_opens_with_its_tokenizer_and_template(
     assert model.architecture.hidden_size == 32
     assert torch.equal(model.tensors["lm_head.weight"], tiny_tensors["lm_head.weight"])
     assert model.tokenizer is not None
-    assert model.chat_template is model.tokenizer.chat_template is not None
-    assert model.dtype == "float32"
+    assert model.tokenizer.chat_template is not None
 
 
 def test_a_folder_without_tokenizer_has_none(
@@ -41,7 +41,6 @@ def test_a_folder_without_tokenizer_has_none(
     model = open_model(write_checkpoint(tiny_config, tiny_tensors))
 
     assert model.tokenizer is None
-    assert model.chat_template is None
 
 
 @pytest.mark.parametrize(
@@ -170,6 +169,52 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"neither a \.gguf file nor a folder"):
         open_model(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("~no-such-user/model", "no home folder is known for that user"),
+        ("x" * 300, "File name too long"),
+        ("x/" * 3000, "File name too long"),
+        ("a\0b", "is no folder, no .gguf file"),
+    ],
+    ids=["user", "name", "path", "null"],
+)
+def test_a_path_that_no_file_can_have_is_refused(name: str, problem: str) -> None:
+    with pytest.raises(ModelError, match=problem) as caught:
+        open_model(name)
+    with pytest.raises(ModelError):
+        open_model("nowhere", tokenizer=name)
+
+    assert str(caught.value).startswith(f"model {name!r}")
+
+
+@pytest.mark.parametrize("method", ["is_dir", "is_file", "read_text", "iterdir"])
+def test_a_folder_that_must_not_be_read_is_named(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / "config.json").write_text(json.dumps(tiny_config))
+    monkeypatch.setattr(Path, method, refuse)
+
+    with pytest.raises(ModelError, match=f"{tmp_path}.*Permission denied"):
+        open_model(tmp_path)
+
+
+def test_a_tokenizer_folder_that_must_not_be_read_is_named(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    del tiny_config["torch_dtype"]
+    monkeypatch.setattr(Path, "is_file", refuse)
+
+    with pytest.raises(ModelError, match=f"tokenizer '{tmp_path}': Permission denied"):
+        open_model(tiny_config, tokenizer=tmp_path)
 
 
 def test_a_hub_id_is_downloaded(

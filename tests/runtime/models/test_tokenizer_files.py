@@ -96,6 +96,19 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
+def test_a_file_that_is_not_utf8_is_named(
+    tmp_path: Path, write_tokenizer: WriteTokenizer, name: str
+) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / name).write_bytes('{"bos_token": "caf\xe9"}'.encode("latin-1"))
+
+    with pytest.raises(ModelError, match=name) as caught:
+        load_tokenizer(tmp_path)
+
+    assert "\n" not in str(caught.value)
+
+
 def test_older_files_are_read_through_transformers(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     vocab = {"<|endoftext|>": 0, "h": 1, "i": 2, "hi": 3}
