@@ -103,13 +103,9 @@ def _simulation(kernel: Kernel | Function, core: Machine) -> Function:
 
 def _run(kernel: Kernel, template: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound = inspect.signature(kernel.function).bind(*args, **kwargs)
-    inputs: dict[str, Storage] = {}
-    buffer = MemoryRegion.shared_hbm if kernel.grid > 1 else MemoryRegion.private_hbm
     for name, value in bound.arguments.items():
-        if isinstance(value, np.ndarray):
-            wrapped = _wrapped(kernel, value, name, buffer)
-            inputs[name] = wrapped.storage
-            bound.arguments[name] = wrapped
+        bound.arguments[name] = _argument(kernel, value, name)
+    inputs = {each.name: each.storage for each in _tensors(list(bound.arguments.values()))}
     shared: list[Storage] = []
     results = []
     for program in range(kernel.grid):
@@ -132,11 +128,21 @@ def _run(kernel: Kernel, template: Machine, args: tuple[Any, ...], kwargs: dict[
     return _unwrapped(kernel, results[0], template.strict_hbm)
 
 
-def _wrapped(kernel: Kernel, array: Array, name: str, buffer: MemoryRegion) -> NkiTensor:
+def _argument(kernel: Kernel, value: Any, name: str) -> Any:
+    """Return an argument as the kernel sees it: arrays, those in tuples too, are tensors."""
+    if isinstance(value, tuple):
+        return tuple(_argument(kernel, part, f"{name}[{i}]") for i, part in enumerate(value))
+    if isinstance(value, np.ndarray):
+        return _wrapped(kernel, value, name)
+    return value
+
+
+def _wrapped(kernel: Kernel, array: Array, name: str) -> NkiTensor:
     if array.size == 0 or array.ndim == 0:
         raise kernel.error(f"argument {name} has shape {array.shape}; tensors have elements")
     if not array.flags.c_contiguous:
         raise kernel.error(f"argument {name} is not C-contiguous (strides {array.strides})")
+    buffer = MemoryRegion.shared_hbm if kernel.grid > 1 else MemoryRegion.private_hbm
     try:
         dtype = nki_dtype(array.dtype)
     except SimulationError as error:
