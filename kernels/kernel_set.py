@@ -24,13 +24,14 @@ class KernelSet(Protocol):
     """Requests start at multiples of this many tokens in a prefill step."""
     fold_blocks: int
     """Block table widths are multiples of this many blocks."""
-    head_dim_multiple: int
-    """Head dims are multiples of this."""
 
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:
-        """Pack a weight once; the module maps ``[R, I]`` to ``[R, O]`` of ``out_dtype``."""
+        """Pack a weight once; the module maps ``[R, I]`` to ``[R, O]`` of ``out_dtype``.
+
+        What it keeps elsewhere than in buffers, it counts in a property ``opaque_bytes``.
+        """
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return zeros in the target's memory, for caches and static buffers."""

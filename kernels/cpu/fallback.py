@@ -1,4 +1,4 @@
-"""The KernelSet `cpu` where no C++ compiler is: reference operators, oneDNN-packed linears."""
+"""The KernelSet `cpu` where its C++ cannot be built: reference operators, oneDNN's linears."""
 
 from __future__ import annotations
 
@@ -11,28 +11,43 @@ from ..reference import ReferenceKernels
 from .target import CpuKernels
 
 _ROWS = 4
-"""oneDNN gives a row the same bits at row counts that are multiples of this (design 4.5)."""
+"""oneDNN gives a row the same bits at row counts that are multiples of this."""
 _PACKED_FOR_ROWS = 32
 
 
 class PackedLinear(nn.Module):
-    """A weight in oneDNN's layout; maps ``[R, I]`` to ``[R, O]``."""
+    """A weight in oneDNN's layout; maps ``[R, I]`` to ``[R, O]``.
+
+    oneDNN rounds a result to the dtype of the weight: a wider one is computed with a weight of
+    that width, which holds the same values. So is bf16 where the processor lacks what oneDNN
+    needs for it.
+    """
+
+    bias_O: Tensor | None
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype) -> None:
         """Pack the weight; the original is not kept."""
         super().__init__()
+        self.dtype = _compute_dtype(weight_OI.dtype, out_dtype)
         if bias_O is not None:
             check_tensor("bias", bias_O, (weight_OI.shape[0],))
-            bias_O = bias_O.to(weight_OI.dtype)
+            bias_O = bias_O.detach().to(self.dtype)
         # Not a buffer: a packed tensor is opaque and has no storage to copy or to save.
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach(), _PACKED_FOR_ROWS)
-        self.bias_O = bias_O
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(
+            weight_OI.detach().to(self.dtype), _PACKED_FOR_ROWS
+        )
+        self.register_buffer("bias_O", bias_O)
         self.out_dtype = out_dtype
+
+    @property
+    def opaque_bytes(self) -> int:
+        """Bytes of the packed weight, oneDNN's padding included."""
+        return int(torch.ops.mkldnn._nbytes(self.packed))
 
     def forward(self, x_RI: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias``, the rows padded to a multiple of 4 inside."""
         num_rows = x_RI.shape[0]
-        padded = F.pad(x_RI, (0, 0, 0, -num_rows % _ROWS))
+        padded = F.pad(x_RI.to(self.dtype), (0, 0, 0, -num_rows % _ROWS))
         result: Tensor = torch.ops.mkldnn._linear_pointwise(
             padded, self.packed, self.bias_O, "none", [], ""
         )
@@ -40,7 +55,7 @@ class PackedLinear(nn.Module):
 
 
 class TorchKernels(ReferenceKernels, CpuKernels):
-    """Plain torch for fp32 and bf16; slower, and exported graphs run as they are."""
+    """Plain torch for fp32 and bf16: slower, and graphs run uncompiled, operator by operator."""
 
     name = "cpu"
 
@@ -55,3 +70,10 @@ class TorchKernels(ReferenceKernels, CpuKernels):
         if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             return super().make_linear(weight_OI, bias_O, out_dtype)
         return PackedLinear(weight_OI, bias_O, out_dtype)
+
+
+def _compute_dtype(weight_dtype: torch.dtype, out_dtype: torch.dtype) -> torch.dtype:
+    dtype = torch.promote_types(weight_dtype, out_dtype)
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.float32
+    return dtype

@@ -139,7 +139,8 @@ class Llama(nn.Module):
             buffer.untyped_storage().data_ptr(): buffer.untyped_storage().nbytes()
             for buffer in self.buffers()
         }
-        return sum(storages.values())
+        opaque: list[int] = [getattr(module, "opaque_bytes", 0) for module in self.modules()]
+        return sum(storages.values()) + sum(opaque)
 
     def forward(
         self, ids_R: Tensor, positions_R: Tensor, logits_rows: Tensor, attend: Attend

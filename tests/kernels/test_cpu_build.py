@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import Heads, Request, make_decode, make_prefill
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.build import (
@@ -28,7 +27,6 @@ from noria.kernels.cpu.build import (
 )
 from noria.kernels.cpu.fallback import TorchKernels
 from noria.kernels.cpu.native import Library
-from noria.kernels.reference import ReferenceKernels
 
 TESTS = Path(__file__).parent
 FAST = InstructionSet("unoptimized", ("-O0",))
@@ -184,6 +182,13 @@ def test_a_compiler_given_by_path_needs_none_on_path(tmp_path, monkeypatch):
     assert kernels.greedy(x).tolist() == [7, 7]
 
 
+def test_a_compiler_that_cannot_run_falls_back_with_its_reason():
+    with pytest.warns(RuntimeWarning, match="several times slower: cannot run the C"):
+        kernels = CpuKernels(compiler="/nowhere/g++")
+
+    assert isinstance(kernels, TorchKernels)
+
+
 def run_python(code: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -266,74 +271,6 @@ def test_avx512_without_bf16_instructions_gives_right_results(monkeypatch):
     code = "import torch; torch.cpu._is_avx512_bf16_supported = lambda: False\n"
 
     assert run_python(code + NARROW.format(tests=str(TESTS))).split() == [AVX512.name]
-
-
-@pytest.fixture
-def torch_kernels(monkeypatch, tmp_path) -> TorchKernels:
-    """What a machine without a compiler gets."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.warns(RuntimeWarning, match=r"no C\+\+ compiler .* is on PATH; install g\+\+"):
-        kernels = CpuKernels()
-    assert isinstance(kernels, TorchKernels)
-    return kernels
-
-
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-
-
-def test_a_compiler_that_cannot_run_falls_back_with_its_reason():
-    with pytest.warns(RuntimeWarning, match="several times slower: cannot run the C"):
-        kernels = CpuKernels(compiler="/nowhere/g++")
-
-    assert isinstance(kernels, TorchKernels)
-
-
-@DTYPES
-def test_without_a_compiler_attention_is_the_reference(torch_kernels, dtype: torch.dtype):
-    for make in (make_prefill, make_decode):
-        step = make([Request(9, 2, 1), Request(0, 3, 2)], Heads(dtype=dtype))
-
-        assert torch.equal(step.run(torch_kernels)[0], step.run(ReferenceKernels())[0])
-
-
-@DTYPES
-@pytest.mark.parametrize("out_dtype", [None, torch.float32], ids=["same", "to_f32"])
-def test_without_a_compiler_linears_match_the_reference(torch_kernels, dtype, out_dtype):
-    weight, bias, x = torch.randn(30, 20) / 4, torch.randn(30), torch.randn(41, 20)
-    args = weight.to(dtype), bias.to(dtype), out_dtype or dtype
-    linear = torch_kernels.make_linear(*args)
-
-    for rows in (1, 3, 4, 8, 41):
-        got = linear(x[:rows].to(dtype))
-        expected = ReferenceKernels().make_linear(*args)(x[:rows].to(dtype))
-        tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
-
-
-@DTYPES
-def test_without_a_compiler_rows_are_batch_invariant(torch_kernels, dtype: torch.dtype):
-    linear = torch_kernels.make_linear(torch.randn(96, 64).to(dtype), None, dtype)
-    x = torch.randn(64, 64).to(dtype)
-    whole = linear(x)
-
-    for rows in (1, 2, 3, 4, 7, 8, 20, 33):
-        assert torch.equal(linear(x[:rows]), whole[:rows])
-
-
-def test_without_a_compiler_graphs_run(torch_kernels):
-    class Graph(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch_kernels.make_linear(torch.ones(4, 8), None, torch.float32)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(torch_kernels.silu_mul(x))
-
-    x, output = torch.ones(2, 16), torch.zeros(2, 4)
-    run = torch_kernels.compile(Graph(), [x], output)
-    run()
-
-    torch.testing.assert_close(output, torch.full((2, 4), 8 * 0.7310586))
 
 
 def test_sources_are_part_of_the_package():
