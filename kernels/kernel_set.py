@@ -24,6 +24,8 @@ class KernelSet(Protocol):
     """Requests start at multiples of this many tokens in a prefill step."""
     fold_blocks: int
     """Block table widths are multiples of this many blocks."""
+    head_dim_multiple: int
+    """Head dims are multiples of this."""
 
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
