@@ -9,22 +9,31 @@ from ..kernels.kernel_set import KernelSet
 from .errors import BackendError
 
 
-def _cpu() -> KernelSet:
+def _cpu(device: str | None) -> KernelSet:
     from ..kernels.cpu import CpuKernels
 
     return CpuKernels()
 
 
-def _reference() -> KernelSet:
+def _reference(device: str | None) -> KernelSet:
     from ..kernels.reference import ReferenceKernels
 
     return ReferenceKernels()
 
 
-RUNNABLE: Mapping[str, Callable[[], KernelSet]] = MappingProxyType(
-    {"cpu": _cpu, "reference": _reference}
-)
+def _neuron_sim(device: str | None) -> KernelSet:
+    try:
+        from ..kernels.nki.target import NkiSimKernels
+    except ImportError as error:
+        raise BackendError(
+            f"backend: neuron-sim needs {error.name}; run: pip install 'noria[nki]'"
+        ) from error
+    return NkiSimKernels(device or "trn2")
 
+
+RUNNABLE: Mapping[str, Callable[[str | None], KernelSet]] = MappingProxyType(
+    {"cpu": _cpu, "reference": _reference, "neuron-sim": _neuron_sim}
+)
 
 OLD_GENERATIONS = ("trn1", "inf2")
 
@@ -46,4 +55,4 @@ def load_kernels(backend: str, device: str | None = None) -> KernelSet:
             f"backend: {backend} cannot run in this version of Noria, which checks and plans for "
             f"it only; backends that run: {', '.join(RUNNABLE)}"
         )
-    return RUNNABLE[backend]()
+    return RUNNABLE[backend](device)

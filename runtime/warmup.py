@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..bucketing import DecodeBucket, round_up
-from ..kernels.contract import num_blocks_for
-from .graph_spec import GraphLayout
+from ..kernels.contract import PAD_SLOT_ID, num_blocks_for
+from .graph_spec import GraphLayout, slot_mapping_name
 from .graphs import Bucket, CompiledGraph, CompiledGraphs
 from .kv_cache import KVCache
-from .model_inputs import fill_padding, fill_step
+from .model_inputs import Int32Array, fill_padding, fill_step
 from .sampling_params import SamplingParams
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 
@@ -107,6 +108,8 @@ class _Probe:
         num_requests, phase, start = self._fit(graph.bucket, layout)
         output = SchedulerOutput(phase, (self._request(start),) * num_requests)
         fill_step(graph.arrays, output, graph.spec, layout)
+        for group in range(len(self.tables)):
+            _write_once(graph.arrays[slot_mapping_name(group)])
         graph.run()
         return graph.logits_RV[:: graph.query_len][:num_requests]
 
@@ -127,3 +130,11 @@ class _Probe:
             params=SamplingParams(temperature=0),
             seed=0,
         )
+
+
+def _write_once(slots: Int32Array) -> None:
+    """Let the first of equal slots write; copies of the probe then read what it wrote."""
+    _, first = np.unique(slots, return_index=True)
+    is_copy = np.ones(len(slots), dtype=bool)
+    is_copy[first] = False
+    slots[is_copy] = PAD_SLOT_ID

@@ -1,20 +1,29 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from noria.runtime.backends import load_kernels
 from noria.runtime.errors import BackendError
 
 
-@pytest.mark.parametrize("name", ["cpu", "reference"])
+@pytest.mark.parametrize("name", ["cpu", "reference", "neuron-sim"])
 def test_backends_that_run_here_give_their_kernels(name):
     assert load_kernels(name).name == name
 
 
-@pytest.mark.parametrize("name", ["neuron", "neuron-sim"])
-def test_other_backends_are_refused_with_those_that_run(name):
-    with pytest.raises(BackendError, match=rf"backend: {name} cannot run.*cpu, reference"):
-        load_kernels(name, "trn2")
+def test_other_backends_are_refused_with_those_that_run():
+    with pytest.raises(BackendError, match=r"backend: neuron cannot run.*cpu, reference"):
+        load_kernels("neuron", "trn2")
+
+
+def test_the_simulator_names_the_extra_that_it_needs(monkeypatch):
+    monkeypatch.delitem(sys.modules, "noria.kernels.nki.target", raising=False)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+
+    with pytest.raises(BackendError, match=r"neuron-sim needs ml_dtypes.*noria\[nki\]"):
+        load_kernels("neuron-sim")
 
 
 @pytest.mark.parametrize("device", ["trn1", "inf2"])
