@@ -57,7 +57,8 @@ def _phase_text(runner: ModelRunner, phase: str) -> str:
     """Tokens of one phase, and their rate in the time that its own steps took."""
     steps = {b: step for b, step in runner.padding.by_bucket.items() if b.phase == phase}
     num_tokens = sum(step.num_actual_tokens for step in steps.values())
-    seconds = sum(runner.seconds_by_bucket[bucket] for bucket in steps)
+    # A step that was interrupted counts its padding, and ends before its time is known.
+    seconds = sum(runner.seconds_by_bucket.get(bucket, 0.0) for bucket in steps)
     return f"{phase}: {num_tokens} tokens in {seconds:.2f} s, {_rate(num_tokens, seconds)}"
 
 

@@ -1,24 +1,17 @@
-"""``generate`` and ``compile`` over a tiny model, and what is kept when a run ends early."""
+"""``generate`` over a tiny model: records, options and summary."""
 
 from __future__ import annotations
 
 import json
-import os
-import pty
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import Result
 
 from noria.runtime import LLM
 
 Run = Callable[..., Result]
-StartNoria = Callable[..., "subprocess.Popen[str]"]
 FIELDS = ["index", "prompt", "text", "token_ids", "finish_reason", "error"]
 
 
@@ -215,22 +208,6 @@ def test_a_dash_writes_records_to_stdout(run: Run, config: Path, tmp_path: Path)
     assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [0, 1]
 
 
-def test_results_on_a_stdout_that_appends_to_a_file_keep_what_it_holds(
-    start_noria: StartNoria, config: Path, tmp_path: Path
-) -> None:
-    prompts = write_lines(tmp_path / "prompts.txt", "hello")
-    output = write_lines(tmp_path / "out.jsonl", {"old": True})
-
-    with output.open("a") as file:
-        arguments = ("generate", config, "--prompts", prompts, "-o", "-")
-        with start_noria(*arguments, stdout=file) as noria:
-            _, stderr = noria.communicate(timeout=120)
-    assert noria.returncode == 0, stderr
-
-    old, new = read_records(output)
-    assert (old, list(new)) == ({"old": True}, FIELDS)
-
-
 def test_the_summary_counts_tokens_and_padding(run: Run, config: Path, tmp_path: Path) -> None:
     line = {"prompt_token_ids": [1, 2, 3], "max_tokens": 3, "ignore_eos": True}
     prompts = write_lines(tmp_path / "prompts.jsonl", line, line, line)
@@ -250,88 +227,3 @@ def test_the_summary_counts_tokens_and_padding(run: Run, config: Path, tmp_path:
         ["prefill_t32_c64", "1", "9", "32", "71.9%"],
         ["in", "all", "3", "15", "40", "62.5%"],
     ]
-
-
-def test_compile_reports_seconds_pool_memory_and_invariance(run: Run, config: Path) -> None:
-    result = run("compile", config)
-
-    lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:7]] == [
-        "load",
-        "prefill_t64_c64",
-        "decode_s4_c64",
-        "prefill_t32_c64",
-        "decode_s2_c64",
-        "warm-up",
-    ]
-    # 4 requests of 64 tokens in blocks of 16, and the null block.
-    assert "num_blocks 17 (4 requests of 64 tokens): 256 tokens in blocks of 16" in result.stdout
-    # Per token and layer: key and value of one head of 8 numbers, 4 bytes each.
-    assert f"KV cache {17 * 16 * 2 * 8 * 4 / 1024:.1f} KiB" in result.stdout
-    assert "batch invariance: " in result.stdout
-    assert "Nothing was written to disk" in lines[-1]
-    assert result.exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
-)
-def test_a_run_that_is_stopped_keeps_its_finished_records(
-    start_noria: StartNoria, config: Path, tmp_path: Path, sent: signal.Signals, status: int
-) -> None:
-    num_prompts, output = 2000, tmp_path / "out.jsonl"
-    prompts = write_lines(tmp_path / "prompts.txt", *["again and again"] * num_prompts)
-
-    process = start_noria("generate", config, "--prompts", prompts, "-o", output)
-    wait_for_lines(output, 5, process)
-    process.send_signal(sent)
-    _, errors = process.communicate(timeout=120)
-
-    records = read_records(output)
-    assert process.returncode == status
-    assert 5 <= len(records) < num_prompts
-    assert all(len(record["token_ids"]) > 0 for record in records)
-    assert "Traceback" not in errors
-    if sent == signal.SIGINT:
-        unfinished = num_prompts - len(records)
-        assert f"{num_prompts} prompts: {len(records)} finished, 0 failed, {unfinished}" in errors
-        assert errors.endswith("Interrupted\n")
-
-
-def wait_for_lines(path: Path, num_lines: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists() or path.read_bytes().count(b"\n") < num_lines:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_a_terminal_gets_bars_with_times_and_stdout_only_the_texts(
-    start_noria: StartNoria, config: Path, tmp_path: Path
-) -> None:
-    prompts = write_lines(tmp_path / "prompts.txt", "hello")
-    terminal, stderr = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-
-    process = start_noria("generate", config, "--prompts", prompts, stderr=stderr, env=environment)
-    os.close(stderr)
-    shown = read_terminal(terminal)
-    output, _ = process.communicate(timeout=120)
-
-    assert process.returncode == 0
-    assert output.startswith("[0] hello\n")
-    assert "[0] hello" not in shown
-    assert "compile" in shown
-    assert "elapsed," in shown
-
-
-def read_terminal(terminal: int) -> str:
-    chunks = []
-    try:
-        while chunk := os.read(terminal, 4096):
-            chunks.append(chunk)
-    except OSError:  # how the other end of a closed terminal reads
-        pass
-    finally:
-        os.close(terminal)
-    return b"".join(chunks).decode()
