@@ -1,0 +1,335 @@
+"""Vector, Scalar and GpSimd engines: operands, dtypes and places of each instruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nki_rules import copied_out, draw, filled, loaded, nisa, nl, refused, run, tile
+
+PSUM = nl.psum
+GPSIMD, VECTOR, SCALAR = nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.scalar
+
+
+@pytest.mark.parametrize(
+    ("count", "allowed"), [(1, (0, 32, 64, 96)), (32, (0, 32, 64, 96)), (33, (0, 64)), (65, (0,))]
+)
+def test_tiles_start_at_quarters(count: int, allowed: tuple[int, ...]) -> None:
+    def kernel(start: int) -> None:
+        nisa.memset(dst=tile(128, 2)[start : start + count], value=0)
+
+    for start in (0, 16, 32, 64, 96):
+        if start + count > 128:
+            continue
+        if start in allowed:
+            run(kernel, start)
+        else:
+            refused("memset", f"starts at partition {start}", kernel, start)
+
+
+def test_operands_are_tensors_on_chip() -> None:
+    def kernel(x) -> None:
+        nisa.tensor_copy(dst=tile(2, 3), src=x)
+
+    refused("tensor_copy", "src must be in sbuf or psum", kernel, draw(2, 3))
+    refused("tensor_copy", "src must be a tensor, got 1.0", kernel, 1.0)
+
+
+def test_gathered_operands_are_for_dmas() -> None:
+    def kernel(x) -> None:
+        nisa.tensor_copy(dst=tile(1, 3), src=x.vector_select(0, filled(1, 1, dtype=nl.int32)))
+
+    refused("tensor_copy", "in sbuf or psum", kernel, draw(2, 3))
+
+
+def test_a_pattern_has_five_dimensions() -> None:
+    def kernel() -> None:
+        nisa.memset(dst=tile(2, 16).reshape((2, 2, 2, 2, 2, 1)), value=0)
+
+    refused("memset", "has 6 dimensions, an access pattern at most 5", kernel)
+
+
+def test_a_written_tile_repeats_no_element() -> None:
+    def kernel() -> None:
+        nisa.memset(dst=tile(2, 1).broadcast(1, 4), value=0)
+
+    refused("memset", "repeats elements", kernel)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "problem"),
+    [
+        (nl.int32, 2.0, "2.0 is no int32"),
+        (nl.uint8, 256, "256 is no uint8"),
+        (nl.uint32, -1, "-1 is no uint32"),
+        (nl.float32, "0", "must be a number"),
+    ],
+)
+def test_memset_takes_a_value_of_the_dtype(dtype: str, value: Any, problem: str) -> None:
+    refused("memset", problem, lambda: filled(2, 3, value=value, dtype=dtype))
+
+
+def test_memset_runs_on_two_engines() -> None:
+    def kernel(engine: Any, buffer: Any) -> None:
+        nisa.memset(dst=tile(2, 3, buffer=buffer), value=0, engine=engine)
+
+    run(kernel, GPSIMD, nl.sbuf)
+    refused("memset", "runs on vector or gpsimd", kernel, SCALAR, nl.sbuf)
+    refused("memset", "gpsimd cannot access psum", kernel, GPSIMD, PSUM)
+
+
+def test_tensor_copy_runs_on_the_scalar_engine_from_trn2_on() -> None:
+    def kernel() -> None:
+        nisa.tensor_copy(dst=tile(2, 3), src=filled(2, 3), engine=SCALAR)
+
+    run(kernel)
+    refused("tensor_copy", "runs on vector or gpsimd", kernel, target="trn1")
+
+
+def test_copies_agree_in_size() -> None:
+    def kernel() -> None:
+        nisa.tensor_copy(dst=tile(2, 4), src=filled(2, 3))
+
+    refused("tensor_copy", "must agree: dst .2, 4., src .2, 3.", kernel)
+
+
+def test_predicated_copies_change_chosen_elements_only() -> None:
+    def kernel(x, chosen):
+        found = filled(2, 3, value=7)
+        nisa.tensor_copy_predicated(dst=found, src=loaded(x), predicate=loaded(chosen))
+        nisa.tensor_copy_predicated(
+            dst=found, src=9.0, predicate=loaded(chosen)[:, 0:3], reverse_pred=True
+        )
+        return copied_out(found)
+
+    x, chosen = draw(2, 3), np.array([[1, 0, 255], [0, 0, 1]], np.uint8)
+    np.testing.assert_array_equal(run(kernel, x, chosen), np.where(chosen, x, 9))
+
+
+def test_predicated_copies_write_chosen_elements_only() -> None:
+    def kernel(chosen):
+        found = tile(2, 3)
+        nisa.tensor_copy_predicated(dst=found, src=1.0, predicate=loaded(chosen))
+        return copied_out(found)
+
+    refused("dma_copy", "2 of 6 elements", kernel, np.array([[1, 0, 1], [1, 1, 0]], np.uint8))
+
+
+def test_predicated_copies_have_rules() -> None:
+    def kernel(dtype: str, predicate: str, buffer: Any) -> None:
+        nisa.tensor_copy_predicated(
+            dst=tile(2, 3),
+            src=filled(2, 3, dtype=dtype, buffer=buffer),
+            predicate=filled(2, 3, dtype=predicate, buffer=buffer),
+        )
+
+    refused("tensor_copy_predicated", "one dtype", kernel, nl.bfloat16, nl.uint8, nl.sbuf)
+    refused("tensor_copy_predicated", "uint8, uint16", kernel, nl.float32, nl.int8, nl.sbuf)
+    refused("tensor_copy_predicated", "both be in psum", kernel, nl.float32, nl.uint8, PSUM)
+
+
+def test_iota_counts() -> None:
+    def kernel():
+        found = tile(3, 8, dtype=nl.int32)
+        nisa.iota(found, [[10, 2], [1, 4]], offset=5, channel_multiplier=100)
+        return copied_out(found)
+
+    expected = 5 + 100 * np.arange(3)[:, None] + np.array([0, 1, 2, 3, 10, 11, 12, 13])
+    np.testing.assert_array_equal(run(kernel), expected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "offset", "problem"),
+    [
+        ([[1, 7]], 0, "has 7 elements"),
+        ([[1, 1]] * 4 + [[1, 8]], 0, "no list of 1 to 4"),
+        ([[1, 8], [1, 0]], 0, "count below 1"),
+        ([[1, 8]], 2**31, "must be an int32"),
+        ([[1, 8]], 1.0, "must be an int32"),
+    ],
+)
+def test_patterns_have_rules(pattern: Any, offset: Any, problem: str) -> None:
+    refused("iota", problem, lambda: nisa.iota(tile(3, 8), pattern, offset=offset) and None)
+
+
+def test_iota_writes_sbuf() -> None:
+    refused("iota", "dst must be in sbuf", lambda: nisa.iota(tile(3, 8, buffer=PSUM), [[1, 8]]))
+
+
+def test_affine_select_is_a_causal_mask() -> None:
+    def kernel(x):
+        found = tile(4, 4)
+        nisa.affine_select(
+            dst=found,
+            pattern=[[-1, 4]],
+            channel_multiplier=1,
+            on_true_tile=loaded(x),
+            on_false_value=-1.0,
+            cmp_op=nl.greater_equal,
+        )
+        return copied_out(found)
+
+    x = draw(4, 4)
+    np.testing.assert_array_equal(run(kernel, x), np.where(np.tri(4, dtype=bool), x, -1))
+
+
+def test_affine_select_has_rules() -> None:
+    def kernel(op: Any, value: Any, buffer: Any) -> None:
+        source = filled(4, 4, buffer=buffer)
+        nisa.affine_select(tile(4, 4), [[1, 4]], 1, source, value, cmp_op=op)
+
+    refused("affine_select", "cmp_op must be one of", kernel, nl.add, 0.0, nl.sbuf)
+    refused("affine_select", "must be a float", kernel, nl.less, 0, nl.sbuf)
+    refused("affine_select", "in sbuf", kernel, nl.less, 0.0, PSUM)
+
+
+def elementwise(op: Any, **options: Any) -> Any:
+    def kernel(x, y):
+        found = tile(*x.shape, dtype=x.dtype)
+        nisa.tensor_tensor(dst=found, data1=loaded(x), data2=loaded(y), op=op, **options)
+        return copied_out(found)
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        (nl.add, np.add),
+        (nl.subtract, np.subtract),
+        (nl.multiply, np.multiply),
+        (nl.maximum, np.maximum),
+        (nl.minimum, np.minimum),
+        (nl.less, np.less),
+        (nl.greater_equal, np.greater_equal),
+        (nl.logical_and, np.logical_and),
+    ],
+)
+def test_operators_of_two_tiles(op: Any, expected: Any) -> None:
+    x, y = np.round(draw(4, 6)), np.round(draw(4, 6, seed=1))
+
+    np.testing.assert_array_equal(run(elementwise(op), x, y), expected(x, y).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        (nl.bitwise_and, np.bitwise_and),
+        (nl.bitwise_xor, np.bitwise_xor),
+        (nl.left_shift, np.left_shift),
+    ],
+)
+def test_operators_on_bits(op: Any, expected: Any) -> None:
+    x, y = np.array([[1, 7, -8]], np.int32), np.array([[3, 2, 1]], np.int32)
+
+    np.testing.assert_array_equal(run(elementwise(op), x, y), expected(x, y))
+
+
+def test_tensor_tensor_has_rules() -> None:
+    def kernel(places: Any, op: Any, **options: Any) -> Any:
+        def body() -> None:
+            one, other = (filled(2, 3, buffer=buffer) for buffer in places)
+            nisa.tensor_tensor(tile(2, 3), one, other, op, **options)
+
+        return body
+
+    both = (nl.sbuf, nl.sbuf)
+    name = "tensor_tensor"
+    run(kernel((nl.sbuf, PSUM), nl.add))
+    refused(name, "cannot both be in psum", kernel((PSUM, PSUM), nl.add))
+    refused(name, "integers of one width", kernel(both, nl.bitwise_and))
+    refused(name, "no binary operator", kernel(both, nl.exp))
+    refused(name, "must be an operator", kernel(both, np.add))
+    refused(name, "runs on", kernel(both, nl.add, engine=SCALAR))
+    refused(name, "gpsimd cannot access psum", kernel((PSUM, nl.sbuf), nl.power))
+
+
+def scalar(op0: Any, operand0: Any, *rest: Any, **options: Any) -> Any:
+    def kernel(x):
+        found = tile(*x.shape, dtype=x.dtype)
+        nisa.tensor_scalar(found, loaded(x), op0, operand0, *rest, **options)
+        return copied_out(found)
+
+    return kernel
+
+
+def test_two_operators_in_one_instruction() -> None:
+    x = draw(3, 4)
+    kernel = scalar(nl.multiply, 2.0, op1=nl.subtract, operand1=1.0, reverse1=True)
+
+    np.testing.assert_array_equal(run(kernel, x), 1 - x * 2)
+
+
+def test_an_operand_per_partition() -> None:
+    def kernel(x, column):
+        found = tile(3, 4)
+        nisa.tensor_scalar(found, loaded(x), nl.subtract, loaded(column), reverse0=True)
+        return copied_out(found)
+
+    x, column = draw(3, 4), draw(3, 1)
+    np.testing.assert_array_equal(run(kernel, x, column), column - x)
+
+
+def test_shifts_are_logical() -> None:
+    x = np.array([[-2, 2, 8]], np.int32)
+
+    found = run(scalar(nl.right_shift, 1), x)
+
+    np.testing.assert_array_equal(found.view(np.uint32), x.view(np.uint32) >> 1)
+
+
+def test_tensor_scalar_has_rules() -> None:
+    x, name = draw(3, 4), "tensor_scalar"
+
+    def kernel(column) -> None:
+        nisa.tensor_scalar(tile(3, 4), filled(3, 4), nl.add, loaded(column))
+
+    refused(name, "operand0 must be float32", kernel, np.ones((3, 1), np.int32))
+    refused(name, r"must have shape \(3, 1\)", kernel, draw(3, 2))
+    refused(name, "without op1", scalar(nl.add, 1.0, operand1=1.0), x)
+    refused(name, "both be bitvec or both", scalar(nl.add, 1.0, op1=nl.bitwise_and, operand1=1), x)
+    refused(name, "integers of one width", scalar(nl.bitwise_and, 1), x)
+    refused(name, "must be None or 0", scalar(nl.abs, 1.0), x)
+    refused(name, "no operator of this", scalar(nl.exp, 1.0), x)
+    refused(name, "runs on", scalar(nl.subtract, 1.0, engine=SCALAR), x)
+    refused(name, "does not fit into 32 bits", scalar(nl.bitwise_and, 2**32), x.view(np.int32))
+    run(scalar(nl.multiply, 2.0, op1=nl.add, operand1=1.0, engine=SCALAR), x)
+
+
+def reduced(op: Any, axis: Any, shape: Any, **options: Any) -> Any:
+    def kernel(x):
+        found = tile(*shape)
+        nisa.tensor_reduce(dst=found, op=op, data=loaded(x), axis=axis, **options)
+        return copied_out(found)
+
+    return kernel
+
+
+def test_reductions() -> None:
+    x = draw(3, 4, 5)
+    largest = run(reduced(nl.maximum, 2, (3, 4)), x)
+    total = run(reduced(nl.add, (1, 2), (3, 1), negate=True), x)
+
+    np.testing.assert_array_equal(largest, x.max(2))
+    np.testing.assert_allclose(total[:, 0], -x.sum((1, 2)), rtol=1e-5)
+
+
+def test_reductions_have_rules() -> None:
+    x, name = draw(3, 4, 5), "tensor_reduce"
+    refused(name, "last free dimensions", reduced(nl.add, 1, (3, 5)), x)
+    refused(name, "last free dimensions", reduced(nl.add, (0, 1, 2), (3, 1)), x)
+    refused(name, "leaves .3, 4., dst", reduced(nl.add, 2, (3, 5)), x)
+    refused(name, "no reduction operator", reduced(nl.less, 2, (3, 4)), x)
+    refused(name, "with keepdims dst", reduced(nl.add, 2, (3, 4), keepdims=True), x)
+    run(reduced(nl.add, 2, (3, 4, 1), keepdims=True), x)
+
+
+def test_reciprocal() -> None:
+    def kernel(x):
+        found = tile(3, 4)
+        nisa.reciprocal(dst=found, data=loaded(x))
+        return copied_out(found)
+
+    x = draw(3, 4)
+    np.testing.assert_array_equal(run(kernel, x), 1 / x)
