@@ -218,51 +218,6 @@ def test_a_destination_repeats_no_element() -> None:
     refused("dma_copy", "repeats elements", kernel, draw(2, 5))
 
 
-HWDGE, SWDGE, NONE = nisa.dge_mode.hwdge, nisa.dge_mode.swdge, nisa.dge_mode.none
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "problem"),
-    [
-        ("trn1", {"dge_mode": HWDGE}, "hwdge needs trn2"),
-        ("trn2", {"priority": 1}, "priority needs trn3"),
-        ("trn3", {"priority": 4}, "priority must be 0 to 3"),
-        ("trn2", {"engine": nisa.engine.sync}, "for dge_mode.hwdge only"),
-        ("trn2", {"dge_mode": HWDGE, "engine": nisa.engine.vector}, "engine.sync or"),
-        ("trn2", {"dge_mode": HWDGE, "half": True}, "hwdge cannot convert"),
-    ],
-)
-def test_modes_of_direct_copies(target: str, options: dict[str, Any], problem: str) -> None:
-    def kernel(x) -> None:
-        dtype = nl.bfloat16 if options.pop("half", False) else nl.float32
-        nisa.dma_copy(dst=tile(2, 5, dtype=dtype), src=x, **options)
-
-    refused("dma_copy", problem, kernel, draw(2, 5), target=target)
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "problem"),
-    [
-        ("trn2", {"dge_mode": HWDGE}, "needs swdge"),
-        ("trn2", {"dge_mode": NONE}, "needs swdge"),
-        ("trn1", {"dge_mode": SWDGE}, "needs trn2"),
-    ],
-)
-def test_modes_of_gathers(target: str, options: dict[str, Any], problem: str) -> None:
-    def kernel(*arrays) -> None:
-        picked(*arrays, **options)
-
-    refused("dma_copy", problem, kernel, draw(8, 5), rows(0, 1), target=target)
-
-
-def test_descriptors_made_before_the_run_know_no_index() -> None:
-    def kernel(x) -> None:
-        source = x.ap([[5, 1], [1, 5]], scalar_offset=nisa.register_alloc(0))
-        nisa.dma_copy(dst=tile(1, 5), src=source, dge_mode=NONE)
-
-    refused("dma_copy", "takes no run-time index", kernel, draw(2, 5))
-
-
 def test_copies_are_bit_exact() -> None:
     bits = np.array([[0x7FC1, 0xFFC1, 0x7F81, 0x8000, 0x0001]], np.uint16)  # NaN, -0, denormal
     x = bits.view(ml_dtypes.bfloat16)
