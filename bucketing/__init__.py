@@ -6,6 +6,7 @@ Integers only: no tensors, no requests, no files.
 from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, bucket_work, cost_order
 from .ladder import (
     CONTEXTS,
+    MAX_NUM_GRAPHS,
     SEQS,
     SPACING,
     TOKENS,
@@ -32,6 +33,7 @@ from .policy import StepPolicy, WholePrompts, decode_context_need
 
 __all__ = [
     "CONTEXTS",
+    "MAX_NUM_GRAPHS",
     "SEQS",
     "SPACING",
     "TOKENS",

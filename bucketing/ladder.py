@@ -12,6 +12,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Protocol
 
+MAX_NUM_GRAPHS = 4096
+"""Of a plan, and so sizes of an axis: far more than anyone can compile and warm up."""
+
 
 class NoBucketError(ValueError):
     """A need is larger than every bucket of an axis.
@@ -160,6 +163,10 @@ def exponential(
 def linear(minimum: int, maximum: int, step: int) -> tuple[int, ...]:
     """Take ``minimum``, every multiple of ``step`` between the ends, and ``maximum``.
 
+    Raises:
+        ValueError: an argument is not a positive integer, or there are more than MAX_NUM_GRAPHS
+            sizes.
+
     >>> linear(1, 20, 8)
     (1, 8, 16, 20)
     """
@@ -168,8 +175,13 @@ def linear(minimum: int, maximum: int, step: int) -> tuple[int, ...]:
     require_positive("step", step)
     if minimum >= maximum:
         return (maximum,)
-    first = (minimum // step + 1) * step
-    return (minimum, *range(first, maximum, step), maximum)
+    between = range((minimum // step + 1) * step, maximum, step)
+    if len(between) + 2 > MAX_NUM_GRAPHS:
+        raise ValueError(
+            f"{len(between) + 2} sizes from {minimum} to {maximum} in steps of {step} are more "
+            f"than {MAX_NUM_GRAPHS}"
+        )
+    return (minimum, *between, maximum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ Knows the names of the settings, so that its errors read like the configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, cost_order
+from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket
 from .ladder import Ladder, require_positive
 from .padding import packed_len, round_up, waste_share
 
@@ -237,13 +238,18 @@ def describe(plan: BucketPlan, limits: PlanLimits) -> PlanTable:
     >>> [(row.label, row.smallest_need, row.table_width) for row in table.rows]
     [('prefill_t256_c512', 129, 32), ('decode_s2_c512', 1, 32), ('prefill_t128_c512', 1, 32)]
     """
-    phases: dict[str, tuple[Bucket, ...]] = {"prefill": plan.prefill, "decode": plan.decode}
-    rows = (_describe_bucket(bucket, phases[bucket.phase], limits) for bucket in plan.buckets)
+    needs = {**_smallest_needs(plan.prefill), **_smallest_needs(plan.decode)}
+    largest: dict[str, Bucket] = {"prefill": plan.prefill[-1], "decode": plan.decode[-1]}
+    rows = (
+        _describe_bucket(bucket, needs[bucket], largest[bucket.phase], limits)
+        for bucket in plan.buckets
+    )
     return PlanTable(tuple(rows))
 
 
-def _describe_bucket(bucket: Bucket, phase: Sequence[Bucket], limits: PlanLimits) -> GraphRow:
-    smallest_need = 1 + max(_cheaper_sizes(bucket, phase), default=0)
+def _describe_bucket(
+    bucket: Bucket, smallest_need: int, largest: Bucket, limits: PlanLimits
+) -> GraphRow:
     # Shares of rows equal shares of tokens or requests: every request of a graph has as many rows.
     worst = waste_share(smallest_need, bucket.size)
     return GraphRow(
@@ -252,12 +258,27 @@ def _describe_bucket(bucket: Bucket, phase: Sequence[Bucket], limits: PlanLimits
         smallest_need=smallest_need,
         worst_padding=worst,
         expected_padding=worst / 2,
-        relative_work=bucket.work / phase[-1].work,
+        relative_work=bucket.work / largest.work,
     )
 
 
-def _cheaper_sizes(bucket: Bucket, phase: Iterable[Bucket]) -> Iterable[int]:
-    """Yield the sizes of the graphs that would run this bucket's context for less."""
-    for other in phase:
-        if other.context_len >= bucket.context_len and cost_order(other) < cost_order(bucket):
-            yield other.size
+def _smallest_needs(phase: Sequence[Bucket]) -> dict[Bucket, int]:
+    """Return 1 + the largest size that a cheaper graph runs at each bucket's own context.
+
+    Args:
+        phase: the buckets of a phase, cheapest first.
+    """
+    needs: dict[Bucket, int] = {}
+    # Of the graphs so far, those that no other beats in both: contexts rise, sizes fall.
+    contexts: list[int] = []
+    sizes: list[int] = []
+    for bucket in phase:
+        at = bisect_left(contexts, bucket.context_len)
+        cheaper = sizes[at] if at < len(sizes) else 0
+        needs[bucket] = 1 + cheaper
+        if bucket.size > cheaper:
+            end = bisect_right(contexts, bucket.context_len)
+            start = bisect_left(sizes, -bucket.size, hi=end, key=lambda size: -size)
+            contexts[start:end] = [bucket.context_len]
+            sizes[start:end] = [bucket.size]
+    return needs

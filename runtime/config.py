@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any
 
-from ..bucketing import SEQS, SPACING, TOKENS
+from ..bucketing import MAX_NUM_GRAPHS, SEQS, SPACING, TOKENS, Axis
 from .config_rules import check_rules
 from .errors import ConfigError
 from .schema import Absent, SettingRow, entries, setting_rows
 from .settings import NEURON_BACKENDS, Config
-from .typed_reader import read_settings
+from .typed_reader import read_settings, refuse
 from .yaml_reader import read_yaml
 
 __all__ = ["Config", "config_rows", "load_config", "parse_config"]
@@ -73,12 +73,26 @@ def _derive_target(values: dict[str, Any]) -> None:
 
 def _derive_shapes(values: dict[str, Any]) -> None:
     """Fill in the shapes of graphs; the limit of context lists joins what was written."""
-    spacing = SPACING[values["buckets"]]
     max_num_seqs, max_model_len = values["max_num_seqs"], values["max_model_len"]
     max_tokens = min(values["max_num_batched_tokens"], max_model_len)
     prefill_seqs = min(DEFAULT_MAX_NUM_PREFILL_SEQS, max_num_seqs)
     values.setdefault("max_num_prefill_seqs", prefill_seqs)
-    values.setdefault("num_batched_tokens_buckets", spacing(TOKENS, max_tokens))
-    values.setdefault("num_seqs_buckets", spacing(SEQS, max_num_seqs))
+    for key, axis, limit in (
+        ("num_batched_tokens_buckets", TOKENS, max_tokens),
+        ("num_seqs_buckets", SEQS, max_num_seqs),
+    ):
+        if key not in values:
+            values[key] = _spaced(key, axis, limit, values["buckets"])
     for key in ("prefill_context_length_buckets", "decode_context_length_buckets"):
         values[key] = (*values.get(key, ()), max_model_len)
+
+
+def _spaced(key: str, axis: Axis, limit: int, buckets: str) -> tuple[int, ...]:
+    try:
+        return SPACING[buckets](axis, limit)
+    except ValueError as error:
+        fits = (
+            f"a plan has at most {MAX_NUM_GRAPHS} graphs: write the list, or set buckets to "
+            "exponential or powers_of_two"
+        )
+        refuse(key, f"with buckets: {buckets}, {error}", fits)

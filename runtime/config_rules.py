@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
+from ..bucketing import MAX_NUM_GRAPHS
 from .errors import ConfigError, ModelError
 from .models.inline import INLINE_KEYS, read_inline
 from .schema import entries
@@ -103,6 +105,22 @@ def _check_context_buckets(config: Config) -> None:
         refuse("decode_context_length_buckets", "lists 1, which no step can need", fits)
 
 
+def _check_num_graphs(config: Config) -> None:
+    """Refuse plans that nobody can compile, before they are made."""
+    lists = {
+        "prefill": ("num_batched_tokens_buckets", "prefill_context_length_buckets"),
+        "decode": ("num_seqs_buckets", "decode_context_length_buckets"),
+    }
+    num_sizes = {key: len(getattr(config, key)) for keys in lists.values() for key in keys}
+    num_graphs = {phase: prod(num_sizes[key] for key in keys) for phase, keys in lists.items()}
+    if sum(num_graphs.values()) > MAX_NUM_GRAPHS:
+        phase = max(num_graphs, key=lambda name: num_graphs[name])
+        key, other = sorted(lists[phase], key=lambda name: -num_sizes[name])
+        problem = f"{num_sizes[key]} sizes and {num_sizes[other]} of {other}"
+        fits = f"a plan has at most {MAX_NUM_GRAPHS} graphs"
+        refuse(key, f"{problem} make {num_graphs[phase]} {phase} graphs", fits)
+
+
 def _check_parallel(config: Config) -> None:
     size = config.tensor_parallel_size
     if size != 1:
@@ -165,6 +183,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     _check_token_buckets,
     _check_seq_buckets,
     _check_context_buckets,
+    _check_num_graphs,
     _check_parallel,
     _check_sampler_features,
     _check_neuron,

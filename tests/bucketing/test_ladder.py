@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from noria.bucketing import (
     CONTEXTS,
+    MAX_NUM_GRAPHS,
     SEQS,
     SPACING,
     TOKENS,
@@ -138,7 +139,7 @@ def test_powers_of_two_double_and_always_end_with_the_limit(
 
 @given(
     st.integers(1, 300),
-    st.integers(1, 5000),
+    st.integers(1, 4000),
     st.floats(1.1, 4.0),
     st.integers(1, 200),
 )
@@ -166,7 +167,7 @@ def test_growing_sizes_are_multiples_that_pass_the_ratio_by_less_than_one(
         assert exact <= after < exact + 1 + granularity
 
 
-@given(st.integers(1, 300), st.integers(1, 5000), st.integers(1, 200))
+@given(st.integers(1, 300), st.integers(1, 4000), st.integers(1, 200))
 def test_even_steps_are_all_the_multiples_between_the_ends(
     minimum: int, maximum: int, step: int
 ) -> None:
@@ -174,6 +175,14 @@ def test_even_steps_are_all_the_multiples_between_the_ends(
     ends = {min(minimum, maximum), maximum}
 
     assert set(linear(minimum, maximum, step)) == between | ends
+
+
+def test_more_even_steps_than_a_plan_may_have_graphs_are_refused_before_they_are_made() -> None:
+    assert len(linear(1, MAX_NUM_GRAPHS, 1)) == MAX_NUM_GRAPHS
+
+    for maximum in (MAX_NUM_GRAPHS + 1, 10**18):
+        with pytest.raises(ValueError, match=f"^{maximum} sizes from 1 to {maximum} in steps of 1"):
+            linear(1, maximum, 1)
 
 
 def test_a_decimal_ratio_is_exact() -> None:

@@ -235,6 +235,19 @@ def test_the_table_has_the_rows_of_a_small_plan() -> None:
     assert (table.num_graphs, table.worst_padding) == (6, 127 / 128)
 
 
+def test_the_largest_plan_that_is_allowed_is_described() -> None:
+    """One need smaller than the next: 4096 contexts, then 4096 sizes."""
+    contexts = tuple(DecodeBucket(4096, length) for length in range(1, 4097))
+    sizes = tuple(DecodeBucket(size, 4096) for size in range(1, 4097))
+    prefill = (PrefillBucket(128, 4096),)
+
+    by_context = describe(BucketPlan(prefill, contexts), LIMITS).rows
+    by_size = describe(BucketPlan(prefill, sizes), LIMITS).rows
+
+    assert {row.smallest_need for row in by_context} == {1}
+    assert all(row.smallest_need == row.num_rows for row in by_size if row.phase == "decode")
+
+
 @given(st.sets(st.tuples(st.integers(1, 16), st.integers(1, 16)), max_size=8))
 def test_padding_shares_agree_with_picking_every_need(shapes: set[tuple[int, int]]) -> None:
     decode = {DecodeBucket(size, 4096 * length) for size, length in shapes | {(16, 16)}}

@@ -45,6 +45,24 @@ REFUSED = {
         "decode_context_length_buckets: lists 1, which no step can need; "
         "must be at least 2: a decode step has a prompt token and a new one"
     ),
+    "buckets: linear\nmax_num_seqs: 2147483647": (
+        "num_seqs_buckets: with buckets: linear, 268435457 sizes from 1 to 2147483647 in steps of "
+        "8 are more than 4096; a plan has at most 4096 graphs: write the list, or set buckets to "
+        "exponential or powers_of_two"
+    ),
+    "buckets: linear\nmax_num_batched_tokens: 2000000\nmax_model_len: 2000000": (
+        "num_batched_tokens_buckets: with buckets: linear, 7814 sizes from 128 to 2000000 in steps "
+        "of 256 are more than 4096; a plan has at most 4096 graphs: write the list, or set buckets "
+        "to exponential or powers_of_two"
+    ),
+    f"max_num_seqs: 4096\nnum_seqs_buckets: {list(range(1, 4097))}": (
+        "num_seqs_buckets: 4096 sizes and 1 of decode_context_length_buckets make 4096 decode "
+        "graphs; a plan has at most 4096 graphs"
+    ),
+    f"prefill_context_length_buckets: {list(range(1, 900))}": (
+        "prefill_context_length_buckets: 900 sizes and 5 of num_batched_tokens_buckets make 4500 "
+        "prefill graphs; a plan has at most 4096 graphs"
+    ),
     "max_num_prefill_seqs: 9": ("max_num_prefill_seqs: is 9; must be at most max_num_seqs = 8"),
     "tensor_parallel_size: 2": "tensor_parallel_size: is 2, which is not built yet; must be 1",
     "target: trn2": (
