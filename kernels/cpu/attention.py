@@ -5,6 +5,9 @@ Shape letters as in ``kernels/kernel_set.py``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -31,7 +34,25 @@ def tile_tokens(block_size: int) -> int:
     return block_size * max(1, _TILE_TOKENS // block_size)
 
 
-def _check_cache(q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The inputs of both operators in the order of their schemas; prefill alone has the last."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    slots: Tensor
+    table: Tensor
+    context_lens: Tensor
+    query_lens: Tensor
+    scale: float
+    query_start_loc: Tensor | None = None
+
+
+def _check_cache(step: _Step) -> None:
+    q, k, v, k_cache, v_cache = step.q, step.k, step.v, step.k_cache, step.v_cache
     num_rows, num_heads, dim = q.shape
     num_blocks, block_size, num_kv_heads, _ = k_cache.shape
     check_dtype("q", q)
@@ -48,152 +69,78 @@ def _check_cache(q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tens
     check_contiguous(k_cache=k_cache, v_cache=v_cache)
 
 
-def _check_requests(
-    num_rows: int, slots: Tensor, table: Tensor, context_lens: Tensor, query_lens: Tensor
-) -> None:
-    (num_requests,) = context_lens.shape
+def _check_requests(step: _Step) -> None:
+    num_rows, (num_requests,) = step.q.shape[0], step.context_lens.shape
+    slots, table, starts = step.slots, step.table, step.query_start_loc
     check_tensor("slot_mapping", slots, (num_rows,), torch.int32)
     check_tensor("block_table", table, (num_requests, table.shape[1]), torch.int32)
-    check_tensor("context_lens", context_lens, (num_requests,), torch.int32)
-    check_tensor("query_lens", query_lens, (num_requests,), torch.int32)
-    check_contiguous(slots=slots, table=table, context_lens=context_lens, query_lens=query_lens)
+    check_tensor("context_lens", step.context_lens, (num_requests,), torch.int32)
+    check_tensor("query_lens", step.query_lens, (num_requests,), torch.int32)
+    check_contiguous(slots=slots, table=table)
+    check_contiguous(context_lens=step.context_lens, query_lens=step.query_lens)
+    if starts is not None:
+        check_tensor("query_start_loc", starts, (num_requests + 1,), torch.int32)
+        check_contiguous(query_start_loc=starts)
+    elif num_requests == 0 or num_rows % num_requests:
+        raise ValueError(f"{num_rows} rows do not divide among {num_requests} requests")
 
 
-def _result(q: Tensor) -> tuple[TensorSpec, ...]:
-    num_rows, num_heads, dim = q.shape
-    return (TensorSpec((num_rows, num_heads * dim), q.dtype),)
+def _specs(*inputs: Any) -> tuple[TensorSpec, ...]:
+    step = _Step(*inputs)
+    _check_cache(step)
+    _check_requests(step)
+    num_rows, num_heads, dim = step.q.shape
+    return (TensorSpec((num_rows, num_heads * dim), step.q.dtype),)
 
 
-def _prefill_specs(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    slots: Tensor,
-    table: Tensor,
-    query_start_loc: Tensor,
-    context_lens: Tensor,
-    query_lens: Tensor,
-    scale: float,
-) -> tuple[TensorSpec, ...]:
-    _check_cache(q, k, v, k_cache, v_cache)
-    _check_requests(q.shape[0], slots, table, context_lens, query_lens)
-    check_tensor("query_start_loc", query_start_loc, (context_lens.shape[0] + 1,), torch.int32)
-    check_contiguous(query_start_loc=query_start_loc)
-    return _result(q)
+def _calls(outs: tuple[Tensor, ...], *inputs: Any) -> list[Call]:
+    step = _Step(*inputs)
+    return [_write_call(step), _attend_call(step, outs[0])]
 
 
-def _decode_specs(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    slots: Tensor,
-    table: Tensor,
-    context_lens: Tensor,
-    query_lens: Tensor,
-    scale: float,
-) -> tuple[TensorSpec, ...]:
-    _check_cache(q, k, v, k_cache, v_cache)
-    _check_requests(q.shape[0], slots, table, context_lens, query_lens)
-    if context_lens.shape[0] == 0 or q.shape[0] % context_lens.shape[0]:
-        raise ValueError(f"{q.shape[0]} rows do not divide among {context_lens.shape[0]} requests")
-    return _result(q)
-
-
-def _write_call(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> Call:
+def _write_call(step: _Step) -> Call:
+    k, v, k_cache = step.k, step.v, step.k_cache
     num_rows, num_kv_heads, dim = k.shape
     num_slots = k_cache.shape[0] * k_cache.shape[1]
     tasks, rows = row_chunks(num_rows, 2 * num_kv_heads * dim)
     sizes = (num_rows, k.stride(0), v.stride(0), num_kv_heads * dim, num_slots, rows)
-    return Call(kernel_name("write_kv", k.dtype), tasks, (k, v, k_cache, v_cache, slots, *sizes))
+    args = (k, v, k_cache, step.v_cache, step.slots, *sizes)
+    return Call(kernel_name("write_kv", k.dtype), tasks, args)
 
 
-def _attend_call(
-    q: Tensor,
-    out: Tensor,
-    caches: tuple[Tensor, Tensor],
-    table: Tensor,
-    lens: tuple[Tensor | None, Tensor, Tensor],
-    *,
-    row_tile: int,
-    scale: float,
-) -> Call:
+def _attend_call(step: _Step, out: Tensor) -> Call:
+    q, k_cache, table = step.q, step.k_cache, step.table
     num_rows, num_heads, dim = q.shape
-    num_blocks, block_size, num_kv_heads, _ = caches[0].shape
+    num_blocks, block_size, num_kv_heads, _ = k_cache.shape
     num_requests, width = table.shape
+    row_tile = _row_tile(step)
     tiles = -(-num_rows // row_tile)
     task_heads = num_kv_heads if tiles >= _MANY_TILES else 1
     tasks = tiles * num_kv_heads // task_heads
     rows = (num_rows, q.stride(0), num_requests, num_rows // num_requests, width)
     sizes = (num_blocks, block_size, num_heads, num_kv_heads, dim, tile_tokens(block_size))
-    args = (q, *caches, table, *lens, out, *rows, *sizes, row_tile, float(scale), task_heads)
+    lens = (step.query_start_loc, step.context_lens, step.query_lens)
+    cached = (k_cache, step.v_cache, table, *lens)
+    args = (q, *cached, out, *rows, *sizes, row_tile, float(step.scale), task_heads)
     return Call(kernel_name("attend", q.dtype), tasks, args)
 
 
-def _row_tile(q: Tensor, k_cache: Tensor) -> int:
-    """Return rows per task: with the heads of a group, about 64 query vectors share a tile."""
-    return max(1, _TILE_VECTORS * k_cache.shape[2] // q.shape[1])
+def _row_tile(step: _Step) -> int:
+    """Return rows per task: with the heads of a group, about 64 query vectors share a tile.
+
+    A decode task takes rows of one request only.
+    """
+    tile = max(1, _TILE_VECTORS * step.k_cache.shape[2] // step.q.shape[1])
+    if step.query_start_loc is not None:
+        return tile
+    return min(tile, step.q.shape[0] // step.context_lens.shape[0])
 
 
-def _prefill_calls(
-    outs: tuple[Tensor, ...],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    slots: Tensor,
-    table: Tensor,
-    query_start_loc: Tensor,
-    context_lens: Tensor,
-    query_lens: Tensor,
-    scale: float,
-) -> list[Call]:
-    lens = (query_start_loc, context_lens, query_lens)
-    tile = _row_tile(q, k_cache)
-    return [
-        _write_call(k, v, k_cache, v_cache, slots),
-        _attend_call(q, outs[0], (k_cache, v_cache), table, lens, row_tile=tile, scale=scale),
-    ]
-
-
-def _decode_calls(
-    outs: tuple[Tensor, ...],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    slots: Tensor,
-    table: Tensor,
-    context_lens: Tensor,
-    query_lens: Tensor,
-    scale: float,
-) -> list[Call]:
-    lens = (None, context_lens, query_lens)
-    tile = min(_row_tile(q, k_cache), q.shape[0] // context_lens.shape[0])
-    return [
-        _write_call(k, v, k_cache, v_cache, slots),
-        _attend_call(q, outs[0], (k_cache, v_cache), table, lens, row_tile=tile, scale=scale),
-    ]
-
-
-_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor slots, "
-_LENS = "Tensor context_lens, Tensor query_lens, float scale"
+_INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor slots, "
+    "Tensor table, Tensor context_lens, Tensor query_lens, float scale"
+)
 OPERATORS = (
-    Operator(
-        "attend_prefill",
-        f"({_INPUTS}Tensor table, Tensor query_start_loc, {_LENS}) -> Tensor",
-        _prefill_specs,
-        _prefill_calls,
-    ),
-    Operator(
-        "attend_decode",
-        f"({_INPUTS}Tensor table, {_LENS}) -> Tensor",
-        _decode_specs,
-        _decode_calls,
-    ),
+    Operator("attend_prefill", f"({_INPUTS}, Tensor query_start_loc) -> Tensor", _specs, _calls),
+    Operator("attend_decode", f"({_INPUTS}) -> Tensor", _specs, _calls),
 )

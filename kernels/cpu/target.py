@@ -130,9 +130,11 @@ class CpuKernels:
             ValueError: an input has the wrong shape, dtype or layout.
         """
         check_tensor("tile_request", tile_request, (q_THD.shape[0],), torch.int32)
-        lens = (query_start_loc, context_lens_P, query_lens_P)
+        lens = (context_lens_P, query_lens_P)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_T, block_table_PW)
-        result: Tensor = self._apply("attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, scale)
+        result: Tensor = self._apply(
+            "attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, scale, query_start_loc
+        )
         return result
 
     def attend_decode(
