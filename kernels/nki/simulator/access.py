@@ -37,12 +37,10 @@ def tile(value: object, role: str, buffers: tuple[MemoryRegion, ...] = ON_CHIP) 
     """Check that an operand is a tile that a compute engine can stream.
 
     Raises:
-        SimulationError: no tensor, in another buffer, gathered by a vector of indices, or at a
-            partition where tensors of its height cannot start.
+        SimulationError: no tensor, in another buffer (vectors of indices are in HBM only), with too
+            many dimensions, or at a partition where tensors of its height cannot start.
     """
     found = tensor(value, role, buffers)
-    if found.indirection is not None and found.indirection.is_vector:
-        fail(f"{role} {found!r} has a vector of indices, which only DMAs take")
     if found.ndim > MAX_DIMS:
         fail(f"{role} {found!r} has {found.ndim} dimensions, an access pattern at most {MAX_DIMS}")
     start = found.offset * found.itemsize // found.storage.row_bytes

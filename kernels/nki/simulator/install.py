@@ -25,17 +25,23 @@ def install() -> bool:
         return True
     if _has_real_isa():
         return False
+    sys.modules.update(simulated_modules())
+    return True
+
+
+def simulated_modules() -> dict[str, ModuleType]:
+    """Return the modules that take the place of the real ones, by their full names."""
     package = ModuleType("nki", "NKI as simulated on numpy.")
     typing = ModuleType("nki.typing", "Names for annotations of kernels.")
     vars(typing)["tensor"] = NkiTensor
     package.__path__ = []
     for name, value in (("jit", jit), ("simulate", vendor_simulate)):
         setattr(package, name, value)
+    modules = {"nki": package}
     for name, module in (("isa", isa), ("language", language), ("typing", typing)):
         setattr(package, name, module)
-        sys.modules[f"nki.{name}"] = module
-    sys.modules["nki"] = package
-    return True
+        modules[f"nki.{name}"] = module
+    return modules
 
 
 def _has_real_isa() -> bool:

@@ -18,9 +18,9 @@ from .access import (
     writable,
     write,
 )
-from .enums import MemoryRegion, dge_mode, nc_version, oob_mode
+from .enums import MemoryRegion, dge_mode, oob_mode
 from .errors import fail
-from .generation import NUM_PARTITIONS, Generation
+from .generation import NUM_PARTITIONS
 from .isa_dma import DMA_BUFFERS, check_modes, is_outside, is_vector, live_rows, row_window
 from .machine import Machine, tick
 from .tensor import NkiTensor
@@ -85,8 +85,7 @@ def _check_hwdge(src: View) -> None:
 
 
 def _check_element(src: View) -> None:
-    if src.shape[-1] > NUM_PARTITIONS:
-        fail(f"the last dimension of src must be at most {NUM_PARTITIONS}, got {src.shape}")
+    # The last dimension is at most 128 already: it becomes the partitions of dst.
     if src.itemsize != 2:
         fail(f"src must have a 2-byte dtype, got {src.dtype}")
 
@@ -94,7 +93,7 @@ def _check_element(src: View) -> None:
 def _gather_transpose(
     core: Machine, dst: NkiTensor, src: NkiTensor, mode: oob_mode, name: str | None
 ) -> NkiInstruction:
-    indices = _checked_indices(src, core.generation)
+    indices = _checked_indices(src)
     flat: NDArray[np.int64] = read(indices, "indices").astype(np.int64).T.reshape(-1)
     flat = flat[: src.shape[0]]
     live = live_rows(src, "src", flat, mode)
@@ -121,13 +120,11 @@ def _gather_transpose(
     return record(core, "dma", name, operands, transfer=moved)
 
 
-def _checked_indices(src: View, generation: Generation) -> View:
+def _checked_indices(src: View) -> View:
     found = src.indirection
     assert found is not None
     indices = found.index
     assert isinstance(indices, View)
-    if not generation.at_least(nc_version.gen3):
-        fail(f"an indirect transpose needs trn2, the target is {generation.name}")
     if src.ndim == 4 and 1 not in src.shape[1:3]:
         fail(f"dimension 1 or 2 of a 4-d src must be 1, got {src.shape}")
     _check_element(src)

@@ -9,7 +9,6 @@ from typing import Self
 from .dtypes import numpy_dtype
 from .enums import ON_CHIP, MemoryRegion
 from .errors import fail
-from .generation import NUM_PARTITIONS
 from .registers import VirtualRegister
 from .view import Indirection, Shape, View, row_major
 
@@ -208,8 +207,6 @@ def check_indices(base: NkiTensor, index: NkiTensor) -> int:
         fail(f"indices must be a tile in SBUF, got {index!r}")
     if index.dtype not in ("int32", "uint32") or index.ndim != 2:
         fail(f"indices must be a 2-d int32 or uint32 tile, got {index!r}")
-    if index.shape[0] > NUM_PARTITIONS:
-        fail(f"indices occupy at most {NUM_PARTITIONS} partitions, got {index!r}")
     return index.shape[0]
 
 
