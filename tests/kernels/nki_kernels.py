@@ -1,14 +1,17 @@
-"""The NKI kernels in the simulator, as they are or with their source changed, on torch steps.
+"""The NKI kernels on torch steps: as they are or with their source changed, by any Runner.
 
-Importing this module installs the simulator, so tests import it before any kernel module.
+Kernels are executed from their sources, so that on a host with the real NKI the simulator and the
+vendor's tools each get their own. Importing this module installs the simulator where there is no
+real NKI, so tests import it before any kernel module.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,8 +26,10 @@ from torch import Tensor
 from noria.kernels import nki
 from noria.kernels.contract import num_blocks_for
 from noria.kernels.nki.simulator import Trace, install, isa_dma, simulate
+from noria.kernels.nki.simulator.install import simulated_modules
 
-install()
+IS_REAL = not install()
+"""Whether this host has the real NKI."""
 
 SOURCES = (
     *("masks", "online_softmax", "block_gather", "token_gather"),
@@ -36,13 +41,31 @@ Patch = tuple[str, str, str]
 _numbers = itertools.count()
 
 
-def load_kernels(*patches: Patch) -> SimpleNamespace:
-    """Return the kernels' modules, with (module, old text, new text) replaced in their sources."""
+def load_kernels(
+    *patches: Patch, libraries: Mapping[str, ModuleType] | None = None
+) -> SimpleNamespace:
+    """Return the kernels' modules, with (module, old text, new text) replaced in their sources.
+
+    ``libraries`` are the modules that ``import nki`` finds meanwhile: the simulator's by default.
+    """
     package = ModuleType(f"kernels_under_test_{next(_numbers)}")
     package.__path__ = []
     sys.modules[package.__name__] = package
-    modules = {name: _load(package.__name__, name, patches) for name in SOURCES}
+    with _importable(simulated_modules() if libraries is None else libraries):
+        modules = {name: _load(package.__name__, name, patches) for name in SOURCES}
     return SimpleNamespace(**modules)
+
+
+@contextmanager
+def _importable(modules: Mapping[str, ModuleType]) -> Iterator[None]:
+    before = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    yield
+    for name, module in before.items():
+        if module is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = module
 
 
 def _load(package: str, name: str, patches: Sequence[Patch]) -> ModuleType:
@@ -60,6 +83,32 @@ def _load(package: str, name: str, patches: Sequence[Patch]) -> ModuleType:
 
 
 KERNELS = load_kernels()
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One way to run kernels: ``call`` takes a kernel and numpy arrays, and returns arrays."""
+
+    name: str
+    kernels: SimpleNamespace
+    call: Callable[..., Any]
+
+
+SIMULATOR = Runner("simulator", KERNELS, lambda kernel, *args: simulate(kernel)(*args))
+
+
+def vendor_simulator(library: Any) -> Runner:
+    """Return the vendor's simulator, given the module ``nki``. The target is in the environment."""
+    return Runner(
+        "nki.simulate",
+        load_kernels(libraries={}),
+        lambda kernel, *args: library.simulate(kernel)(*args),
+    )
+
+
+def device(library: Any) -> Runner:
+    """Return the device: a kernel called with arrays is compiled and runs without a framework."""
+    return Runner("device", load_kernels(libraries={}), lambda kernel, *args: kernel(*args))
 
 
 def make_nki_decode(
@@ -89,27 +138,36 @@ def run_decode(
     target: str = "trn2",
 ) -> Tensor:
     """Return the output rows of a decode step whose cache already holds its new tokens."""
-    named = step.named
-    query_len = step.args[0].shape[0] // named["block_table_SW"].shape[0]
     kernel = getattr(kernels.decode_attention, pathway)
-    out = simulate(kernel, target=target, trace=trace)(
+    return to_torch(simulate(kernel, target=target, trace=trace)(*decode_arguments(step)))
+
+
+def decode_arguments(step: Step) -> tuple[Any, ...]:
+    """Return what the decode kernels take, for a step whose cache holds its new tokens."""
+    named = step.named
+    return (
         to_numpy(step.args[0]),
         *(to_numpy(cache) for cache in step.expected_caches),
         to_numpy(named["block_table_SW"]),
         column(named["context_lens_S"]),
         column(named["query_lens_S"]),
         step.heads.scale,
-        query_len,
+        step.args[0].shape[0] // named["block_table_SW"].shape[0],
     )
-    return to_torch(out)
 
 
 def run_prefill(
     step: Step, kernels: SimpleNamespace = KERNELS, trace: Trace | None = None
 ) -> Tensor:
     """Return the output rows of a prefill step whose cache already holds its new tokens."""
+    kernel = kernels.prefill_attention.prefill_attention
+    return to_torch(simulate(kernel, target="trn2", trace=trace)(*prefill_arguments(step)))
+
+
+def prefill_arguments(step: Step) -> tuple[Any, ...]:
+    """Return what the prefill kernel takes, for a step whose cache holds its new tokens."""
     named = step.named
-    out = simulate(kernels.prefill_attention.prefill_attention, target="trn2", trace=trace)(
+    return (
         to_numpy(step.args[0]),
         *(to_numpy(cache) for cache in step.expected_caches),
         to_numpy(named["block_table_PW"]),
@@ -119,7 +177,6 @@ def run_prefill(
         column(named["query_lens_P"]),
         step.heads.scale,
     )
-    return to_torch(out)
 
 
 def run_write(

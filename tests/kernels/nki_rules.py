@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from noria.kernels.nki.simulator import SimulationError, Trace, install, simulate
+from noria.kernels.nki.simulator import isa as nisa
+from noria.kernels.nki.simulator import language as nl
 
 install()
-
-import nki.isa as nisa  # noqa: E402
-import nki.language as nl  # noqa: E402
 
 __all__ = ["copied_out", "draw", "filled", "loaded", "nisa", "nl", "refused", "run", "tile"]
 
