@@ -41,6 +41,7 @@ def test_these_files_ship() -> None:
         "production.yaml",
         "smollm2-135m-cpu.yaml",
         "tiny-cpu.yaml",
+        "tiny-neuron-sim.yaml",
     ]
 
 
@@ -90,6 +91,15 @@ def test_the_tiny_model_needs_no_download_and_compiles_four_graphs() -> None:
 
     assert not isinstance(config.model, str)
     assert num_graphs("tiny-cpu.yaml") == 4
+
+
+def test_the_simulated_model_needs_no_download_and_no_device() -> None:
+    config = load("tiny-neuron-sim.yaml")
+
+    assert not isinstance(config.model, str)
+    assert (config.backend, config.target, config.dtype) == ("neuron-sim", "trn2", "float32")
+    assert all(size % 128 == 0 for size in config.num_batched_tokens_buckets)
+    assert num_graphs("tiny-neuron-sim.yaml") == 4
 
 
 def test_the_written_architecture_is_llama_3_8b() -> None:

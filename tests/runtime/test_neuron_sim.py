@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from noria.kernels.nki.target import NkiSimKernels
 from noria.runtime.llm import LLM
 from noria.runtime.model_inputs import fill_step
 from noria.runtime.sampling_params import SamplingParams
+from noria.runtime.yaml_reader import parse_yaml
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6)
 PROMPTS = [[1, 2, 3, 4, 5], [7] * 20, [9, 8, 7], [3] * 130]
@@ -92,28 +95,15 @@ def test_the_null_block_and_the_last_slot_are_never_written(make_engine, shape):
     assert all((c[-1, -1] == 0).all() for c in (*tiny.cache.keys, *tiny.cache.values))
 
 
-def test_a_configuration_runs_on_the_simulator():
-    llm = LLM(
-        {
-            "model": {
-                "vocab_size": 300,
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 2,
-                "max_position_embeddings": 256,
-            },
-            "backend": "neuron-sim",
-            "dtype": "float32",
-            "max_model_len": 128,
-            "max_num_seqs": 2,
-            "max_num_batched_tokens": 128,
-            "block_size": 16,
-            "num_blocks": 32,
-        }
+def test_the_shipped_configuration_generates_what_the_cpu_does():
+    text = (files("noria.configs") / "tiny-neuron-sim.yaml").read_text(encoding="utf-8")
+    settings = parse_yaml(text, source="tiny-neuron-sim.yaml")
+    on_cpu = {**settings, "backend": "cpu", "target": None}
+    prompts = ["What is a wheel?", "The sea"]
+
+    simulated, native = (
+        [output.token_ids for output in LLM(each).generate(prompts)] for each in (settings, on_cpu)
     )
 
-    (output,) = llm.generate([[5, 6, 7]], SamplingParams(temperature=0, max_tokens=3))
-
-    assert len(output.token_ids) == 3
+    assert simulated == native
+    assert [len(tokens) for tokens in simulated] == [4, 4]
