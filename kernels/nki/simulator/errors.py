@@ -6,6 +6,8 @@ import os
 import sys
 from typing import NoReturn
 
+FOLDER = os.path.join(os.path.dirname(sys._getframe(0).f_code.co_filename), "")
+
 
 class SimulationError(Exception):
     """A kernel broke a rule of the hardware or of the API.
@@ -28,9 +30,8 @@ def call_site() -> tuple[str, str]:
     instruction, so no instruction has to be told its own name.
     """
     frame = sys._getframe(1)
-    folder = os.path.dirname(frame.f_code.co_filename)
     name = frame.f_code.co_name
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == folder:
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
         name = frame.f_code.co_name
         frame = frame.f_back
     return name, f"{frame.f_code.co_filename}:{frame.f_lineno}"

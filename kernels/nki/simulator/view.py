@@ -14,6 +14,8 @@ from .registers import VirtualRegister
 
 Shape = tuple[int, ...]
 
+_ALL = slice(None)
+
 
 @dataclass(frozen=True, slots=True)
 class DynamicSlice:
@@ -136,6 +138,9 @@ class View:
         view = self
         kept: list[int] = []
         for dim, item in enumerate(keys):
+            if item == _ALL:
+                kept.append(dim)
+                continue
             start, stop, step = _bounds(item, self.shape[dim], dim)
             view = view.slice(dim, start, stop, step)
             if not isinstance(item, int) or (dim == 0 and self.is_on_chip):
@@ -218,7 +223,7 @@ def _expanded(key: Any, ndim: int) -> list[Any]:
         fail(f"index {key!r} has too many parts for {ndim} dimensions")
     at = ellipses[0] if ellipses else len(keys)
     after = keys[at + 1 :]
-    return keys[:at] + [slice(None)] * (ndim - at - len(after)) + after
+    return keys[:at] + [_ALL] * (ndim - at - len(after)) + after
 
 
 def _bounds(item: Any, size: int, dim: int) -> tuple[int, int, int]:
