@@ -1,5 +1,7 @@
 """Settings that are right one by one and impossible together: B06, B09, B11."""
 
+from collections.abc import Callable
+
 import pytest
 
 from noria.runtime.config import Config, parse_config
@@ -132,6 +134,9 @@ REFUSED_MODELS = {
 }
 
 
+Refusal = Callable[[str], str]
+
+
 def read(text: str) -> Config:
     return parse_config(parse_yaml(text, source="c.yaml"), source="c.yaml")
 
@@ -143,15 +148,34 @@ def refusal(text: str) -> str:
 
 
 @pytest.mark.parametrize(("lines", "message"), REFUSED.items(), ids=lambda text: text[:40])
-def test_settings_that_contradict_each_other_are_refused(lines: str, message: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(
+    refusal_by_check: Refusal, lines: str, message: str
+) -> None:
     assert refusal(f"model: x\n{lines}") == f"c.yaml: {message}"
+    assert refusal_by_check(f"model: x\n{lines}") == message
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_k08_more_than_one_device_is_refused_whatever_the_heads(
+    refusal_by_check: Refusal, size: int
+) -> None:
+    """Nothing is split yet, so no number of heads fits: neither 4 over 2 kv heads nor 4 over 4."""
+    for num_kv_heads in (2, 4):
+        model = f"model: {{{ARCHITECTURE}, num_key_value_heads: {num_kv_heads}}}"
+
+        message = refusal_by_check(f"{model}\nmax_model_len: 64\ntensor_parallel_size: {size}")
+
+        assert message == f"tensor_parallel_size: is {size}, which is not built yet; must be 1"
 
 
 @pytest.mark.parametrize(
     ("lines", "message"), REFUSED_ON_NEURON.items(), ids=lambda text: text[:40]
 )
-def test_shapes_that_neuron_kernels_cannot_take_are_refused(lines: str, message: str) -> None:
+def test_shapes_that_neuron_kernels_cannot_take_are_refused(
+    refusal_by_check: Refusal, lines: str, message: str
+) -> None:
     assert refusal(f"model: x\nbackend: neuron\n{lines}") == f"c.yaml: {message}"
+    assert refusal_by_check(f"model: x\nbackend: neuron\n{lines}") == message
 
 
 @pytest.mark.parametrize("lines", [text for text in REFUSED_ON_NEURON if "dtype" not in text])
@@ -160,8 +184,11 @@ def test_the_same_shapes_are_free_on_the_cpu(lines: str) -> None:
 
 
 @pytest.mark.parametrize(("keys", "message"), REFUSED_MODELS.items(), ids=lambda text: text[-40:])
-def test_an_inline_architecture_is_checked_without_weights(keys: str, message: str) -> None:
+def test_an_inline_architecture_is_checked_without_weights(
+    refusal_by_check: Refusal, keys: str, message: str
+) -> None:
     assert refusal(f"model: {{{keys}}}") == f"c.yaml: {message}"
+    assert refusal_by_check(f"model: {{{keys}}}") == message
 
 
 def test_the_step_limit_may_exceed_the_model_limit_b06() -> None:
@@ -169,11 +196,6 @@ def test_the_step_limit_may_exceed_the_model_limit_b06() -> None:
 
     assert read(text).num_batched_tokens_buckets == (128, 256, 512)
     assert read(text + "num_batched_tokens_buckets: [512]").num_batched_tokens_buckets == (512,)
-
-
-def test_blocks_of_a_full_request_are_rounded_up_b09() -> None:
-    assert read("model: x\nmax_model_len: 1000\nblock_size: 48").blocks_per_request == 21
-    assert read("model: x\nmax_model_len: 960\nblock_size: 48").blocks_per_request == 20
 
 
 @pytest.mark.parametrize("target", ["trn1", "inf2", "trn2", "trn3"])

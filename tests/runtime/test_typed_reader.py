@@ -1,5 +1,7 @@
 """One line names file, key path, the value as read and what fits: B01, B03, B04, J04, I01, I03."""
 
+from collections.abc import Callable
+
 import pytest
 
 from noria.runtime.config import Config, parse_config
@@ -156,6 +158,9 @@ WHOLE_FILES = {
 }
 
 
+Refusal = Callable[[str], str]
+
+
 def read(text: str) -> Config:
     return parse_config(parse_yaml(text, source="c.yaml"), source="c.yaml")
 
@@ -171,18 +176,27 @@ def refusal(text: str) -> str:
     (UNKNOWN_KEYS | BUCKET_LISTS | INTEGERS | OTHER_TYPES).items(),
     ids=lambda text: text[:40],
 )
-def test_a_wrong_setting_is_one_line_that_says_what_fits(line: str, message: str) -> None:
+def test_a_wrong_setting_is_one_line_that_says_what_fits(
+    refusal_by_check: Refusal, line: str, message: str
+) -> None:
     assert refusal(f"model: x\n{line}") == f"c.yaml: {message}"
+    assert refusal_by_check(f"model: x\n{line}") == message
 
 
 @pytest.mark.parametrize(("line", "message"), SAMPLING.items(), ids=lambda text: text[:40])
-def test_a_wrong_sampling_default_is_named_with_its_section(line: str, message: str) -> None:
+def test_a_wrong_sampling_default_is_named_with_its_section(
+    refusal_by_check: Refusal, line: str, message: str
+) -> None:
     assert refusal(f"model: x\nsampling:\n  {line}") == f"c.yaml: sampling.{message}"
+    assert refusal_by_check(f"model: x\nsampling:\n  {line}") == f"sampling.{message}"
 
 
 @pytest.mark.parametrize(("text", "message"), WHOLE_FILES.items(), ids=lambda text: text[:40])
-def test_a_file_without_settings_or_model_is_refused(text: str, message: str) -> None:
+def test_a_file_without_settings_or_model_is_refused(
+    refusal_by_check: Refusal, text: str, message: str
+) -> None:
     assert refusal(text) == f"c.yaml: {message}"
+    assert refusal_by_check(text) == message
 
 
 def test_an_unknown_key_that_is_near_no_name_shows_all_names_b01() -> None:

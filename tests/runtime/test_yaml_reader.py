@@ -1,5 +1,6 @@
 """What YAML would change without a word is refused; the rest is read as YAML says."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ REFUSED = {
 }
 
 
+Refusal = Callable[[str], str]
+
+
 def refusal(text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         parse_yaml(text, source="c.yaml")
@@ -44,8 +48,11 @@ def refusal(text: str) -> str:
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.items(), ids=lambda text: text[:20])
-def test_the_place_and_the_problem_are_one_line(text: str, message: str) -> None:
+def test_the_place_and_the_problem_are_one_line(
+    refusal_by_check: Refusal, text: str, message: str
+) -> None:
     assert refusal(text) == f"c.yaml: {message}"
+    assert refusal_by_check(text) == message
 
 
 @pytest.mark.parametrize(
@@ -53,12 +60,15 @@ def test_the_place_and_the_problem_are_one_line(text: str, message: str) -> None
     ["a: 1\n---\nb: 2", "a: 2026-13-45", f"a: {'9' * 5000}", "[" * 1500, "a: \x07", "a: 0x_"],
     ids=["two documents", "no such day", "5000 digits", "1500 levels", "control", "no digits"],
 )
-def test_what_cannot_be_read_is_one_line_and_no_traceback(text: str) -> None:
+def test_what_cannot_be_read_is_one_line_and_no_traceback(
+    refusal_by_check: Refusal, text: str
+) -> None:
     message = refusal(text)
 
     assert message.startswith("c.yaml: ")
     assert message.endswith("; must be valid YAML")
     assert "\n" not in message
+    assert refusal_by_check(text).endswith("; must be valid YAML")
 
 
 @pytest.mark.parametrize(

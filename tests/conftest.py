@@ -1,0 +1,38 @@
+"""What tests of several folders share: the command line's verdict, and findings worth reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from noria.runtime.cli import main
+
+
+@pytest.fixture
+def refusal_by_check(tmp_path: Path) -> Callable[[str], str]:
+    """Give a file of this text to ``noria check``; return its one line, less the file's name."""
+
+    def refusal(text: str) -> str:
+        path = tmp_path / "c.yaml"
+        path.write_text(text, encoding="utf-8")
+        result = CliRunner().invoke(main, ["check", str(path)])
+        start = f"Error: {path}: "
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert isinstance(result.exception, SystemExit), "a traceback"
+        assert result.stderr.startswith(start)
+        assert result.stderr.endswith("\n")
+        assert result.stderr.count("\n") == 1
+        return result.stderr.removeprefix(start).rstrip("\n")
+
+    return refusal
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests recorded with ``record_property``, whether they passed or not."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                terminalreporter.write_line(f"{report.nodeid}: {name}: {value}")
