@@ -5,7 +5,6 @@ Integers only: no tensors, no requests, no files.
 
 from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, bucket_work, cost_order
 from .ladder import (
-    CONTEXTS,
     MAX_NUM_GRAPHS,
     SEQS,
     SPACING,
@@ -22,7 +21,6 @@ from .padding import (
     PaddingCounter,
     StepPadding,
     aligned_starts,
-    num_pad_seqs,
     num_pad_tokens,
     packed_len,
     round_up,
@@ -32,7 +30,6 @@ from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_b
 from .policy import StepPolicy, WholePrompts, decode_context_need
 
 __all__ = [
-    "CONTEXTS",
     "MAX_NUM_GRAPHS",
     "SEQS",
     "SPACING",
@@ -60,7 +57,6 @@ __all__ = [
     "describe",
     "exponential",
     "linear",
-    "num_pad_seqs",
     "num_pad_tokens",
     "packed_len",
     "plan_buckets",

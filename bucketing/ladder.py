@@ -189,7 +189,7 @@ class Axis:
     """What a spacing rule needs to know of an axis to choose its sizes by itself.
 
     Attributes:
-        name: ``tokens``, ``seqs`` or ``contexts``.
+        name: ``tokens`` or ``seqs``.
         minimum: the first size, clipped to the limit.
         granularity: multiples that growing sizes are rounded to.
         step: distance of evenly spaced sizes.
@@ -203,7 +203,6 @@ class Axis:
 
 TOKENS = Axis("tokens", minimum=128, granularity=128, step=256)
 SEQS = Axis("seqs", minimum=1, granularity=4, step=8)
-CONTEXTS = Axis("contexts", minimum=128, granularity=128, step=1024)
 
 DEFAULT_GROWTH = Fraction(3, 2)
 """Ratio of the exponential rule: at worst a third of a graph is padding, not half as if doubled."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .buckets import Bucket, DecodeBucket
+from .buckets import Bucket
 from .ladder import require_positive
 
 
@@ -52,15 +52,6 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def num_pad_seqs(num_seqs: int, bucket: DecodeBucket) -> int:
-    """Return how many requests of a decode bucket are padding.
-
-    >>> num_pad_seqs(2, DecodeBucket(8, 2048))
-    6
-    """
-    return _num_free("num_seqs", num_seqs, bucket.num_seqs, bucket)
-
-
 def num_pad_tokens(num_tokens: int, bucket: Bucket) -> int:
     """Return how many rows of a bucket hold no token, alignment gaps included.
 
@@ -68,13 +59,11 @@ def num_pad_tokens(num_tokens: int, bucket: Bucket) -> int:
     >>> num_pad_tokens(100, PrefillBucket(128, 2048))
     28
     """
-    return _num_free("num_tokens", num_tokens, bucket.num_rows, bucket)
-
-
-def _num_free(axis: str, num_actual: int, size: int, bucket: Bucket) -> int:
-    if not 0 <= num_actual <= size:
-        raise ValueError(f"{axis} {num_actual} is outside 0..{size} of {bucket.label}")
-    return size - num_actual
+    if not 0 <= num_tokens <= bucket.num_rows:
+        raise ValueError(
+            f"num_tokens {num_tokens} is outside 0..{bucket.num_rows} of {bucket.label}"
+        )
+    return bucket.num_rows - num_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +75,7 @@ class StepPadding:
         num_actual_tokens: rows that held a token.
         num_padded_tokens: rows that ran, padding included.
 
+    >>> from noria.bucketing import DecodeBucket
     >>> one = StepPadding.of_step(DecodeBucket(8, 2048), 2)
     >>> (one + one).num_pad_tokens, one.waste_share
     (12, 0.75)
@@ -136,6 +126,7 @@ def waste_share(num_actual: int, num_padded: int) -> float:
 class PaddingCounter:
     """Sums the padding of steps by bucket.
 
+    >>> from noria.bucketing import DecodeBucket
     >>> counter = PaddingCounter()
     >>> counter.add(DecodeBucket(4, 2048), 3)
     >>> counter.total

@@ -15,16 +15,15 @@ from ..kernels.contract import PAD_BLOCK_ID, PAD_SLOT_ID, table_width
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """One int32 input: name, shape and the value of padded entries.
+    """One int32 input: name, shape and the value of padded entries where no request is.
 
-    ``repeats_last`` marks inputs whose padding repeats the last real value (``pad`` if there
-    is none), so that a padded entry always names something that exists.
+    Behind the last request ``query_start_loc`` and ``logits_positions`` repeat what names
+    something that exists: see ``model_inputs``.
     """
 
     name: str
     shape: tuple[int, ...]
     pad: int = 0
-    repeats_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,11 @@ def _prefill_spec(bucket: PrefillBucket, layout: GraphLayout) -> Sequence[GraphI
     return (
         GraphInput("input_ids", (tokens,)),
         GraphInput("positions", (tokens,)),
-        GraphInput("query_start_loc", (seqs + 1,), repeats_last=True),
+        GraphInput("query_start_loc", (seqs + 1,)),
         GraphInput("tile_request", (tokens // layout.prefill_tile,), pad=-1),
         GraphInput("context_lens", (seqs,)),
         GraphInput("query_lens", (seqs,)),
-        GraphInput("logits_positions", (seqs,), repeats_last=True),
+        GraphInput("logits_positions", (seqs,)),
         *_kv_inputs(tokens, seqs, bucket.context_len, layout),
     )
 
@@ -94,7 +93,7 @@ def _decode_spec(bucket: DecodeBucket, layout: GraphLayout) -> Sequence[GraphInp
         GraphInput("positions", (rows,)),
         GraphInput("context_lens", (seqs,)),
         GraphInput("query_lens", (seqs,)),
-        GraphInput("logits_positions", (rows,), repeats_last=True),
+        GraphInput("logits_positions", (rows,)),
         *_kv_inputs(rows, seqs, bucket.context_len, layout),
     )
 

@@ -178,11 +178,6 @@ class Config:
         Setting("base of the seeds of requests that bring none", 0, low=0, high=MAX_SEED),
     ]
 
-    @property
-    def blocks_per_request(self) -> int:
-        """KV blocks of a request of full length, the last one perhaps partly filled."""
-        return -(-self.max_model_len // self.block_size)
-
     def to_mapping(self) -> dict[str, Any]:
         """Return the settings as plain data that ``parse_config`` turns into an equal Config."""
         mapping: dict[str, Any] = {}

@@ -26,17 +26,10 @@ class ChatTemplate:
     source: str
     special_tokens: Mapping[str, str] = field(default_factory=dict)
 
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        **variables: object,
-    ) -> str:
-        """Return the prompt text of ``messages``.
+    def render(self, messages: Sequence[Message]) -> str:
+        """Return the prompt text of ``messages``, up to where the answer begins.
 
-        A content that is a list of text parts is joined by newlines first. ``variables`` (tools
-        and the like) reach the template by name.
+        A content that is a list of text parts is joined by newlines first.
 
         Raises:
             RequestError: the messages are malformed, or the template refuses them or fails; the
@@ -45,12 +38,9 @@ class ChatTemplate:
         if not messages:
             raise RequestError("chat template: messages is empty")
         plain = [_with_text(index, message) for index, message in enumerate(messages)]
-        variables = {**self.special_tokens, **variables}
         try:
             template = _environment().from_string(self.source)
-            return template.render(
-                messages=plain, add_generation_prompt=add_generation_prompt, **variables
-            )
+            return template.render(self.special_tokens, messages=plain, add_generation_prompt=True)
         except Exception as error:  # a template is a program of the model's: anything can fail
             reason = " ".join(str(error).split()) or type(error).__name__
             raise RequestError(f"chat template: {reason}") from error

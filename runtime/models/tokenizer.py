@@ -44,27 +44,20 @@ class Tokenizer:
         """Number of tokens, added ones included; the model's own may be larger."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; never a second beginning-of-sequence token.
 
         Text that spells a special token becomes that token.
         """
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        ids: list[int] = self._backend.encode(text).ids
         bos = self.bos_token_id
-        doubled = add_special_tokens and bos is not None and ids[:2] == [bos, bos]
-        return ids[1:] if doubled else ids
+        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of ``ids``; ids beyond the vocabulary have none."""
-        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ``ids``; special tokens and ids beyond the vocabulary have none."""
+        return self._backend.decode(list(ids), skip_special_tokens=True)
 
-    def render_chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        **variables: object,
-    ) -> str:
+    def render_chat(self, messages: Sequence[Message]) -> str:
         """Return the prompt text of ``messages``.
 
         Raises:
@@ -72,28 +65,18 @@ class Tokenizer:
         """
         if self.chat_template is None:
             raise RequestError("chat template: the model has none; send a raw prompt instead")
-        return self.chat_template.render(
-            messages, add_generation_prompt=add_generation_prompt, **variables
-        )
+        return self.chat_template.render(messages)
 
-    def encode_chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        **variables: object,
-    ) -> list[int]:
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Return ``encode(render_chat(messages))``."""
-        return self.encode(
-            self.render_chat(messages, add_generation_prompt=add_generation_prompt, **variables)
-        )
+        return self.encode(self.render_chat(messages))
 
     def is_byte(self, token_id: int) -> bool:
         """Tell whether a token stands for one raw byte (``<0x0A>``)."""
         return token_id in self._byte_ids
 
     def is_special(self, token_id: int) -> bool:
-        """Tell whether ``decode`` leaves a token out when it skips special tokens."""
+        """Tell whether ``decode`` leaves a token out."""
         return token_id in self._special_ids
 
 
@@ -104,10 +87,9 @@ class StreamDecoder:
     what ``decode`` returns for all ids at once.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         """Start before the first token."""
         self._tokenizer = tokenizer
-        self._skip = skip_special_tokens
         # The window holds the tokens of the last increment, whose text was given out and which
         # later tokens are decoded beside (some decoders treat a first token differently), then
         # the tokens whose text is held back.
@@ -120,12 +102,12 @@ class StreamDecoder:
 
         Text is held back while it ends inside a character.
         """
-        if self._skip and self._tokenizer.is_special(token_id):
+        if self._tokenizer.is_special(token_id):
             return ""
         self._window.append(token_id)
         if self._tokenizer.is_byte(token_id):
             return ""
-        text = self._decode(self._window)
+        text = self._tokenizer.decode(self._window)
         if not text.endswith(REPLACEMENT):
             return self._give(text)
         is_long = len(self._window) - self._num_given > MAX_HELD_TOKENS
@@ -133,7 +115,7 @@ class StreamDecoder:
 
     def flush(self) -> str:
         """Return what was held back, to be called after the last token."""
-        return self._give(self._decode(self._window))
+        return self._give(self._tokenizer.decode(self._window))
 
     def _give(self, text: str) -> str:
         """Give out all text of the window; its new tokens become the context of the next."""
@@ -141,7 +123,7 @@ class StreamDecoder:
         if increment:
             self._window = self._window[self._num_given :]
             self._num_given = len(self._window)
-            self._given = self._decode(self._window)
+            self._given = self._tokenizer.decode(self._window)
         return increment
 
     def _give_invalid(self, text: str) -> str:
@@ -151,11 +133,8 @@ class StreamDecoder:
         """
         for cut in range(len(self._window) - 1, len(self._window) - MAX_CHARACTER_BYTES, -1):
             head, tail = self._window[:cut], self._window[cut:]
-            if self._decode(head) + self._decode(tail) == text:
-                increment = self._decode(head)[len(self._given) :]
+            if self._tokenizer.decode(head) + self._tokenizer.decode(tail) == text:
+                increment = self._tokenizer.decode(head)[len(self._given) :]
                 self._window, self._num_given, self._given = tail, 0, ""
                 return increment
         return ""
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)

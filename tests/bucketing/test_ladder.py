@@ -7,7 +7,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from noria.bucketing import (
-    CONTEXTS,
     MAX_NUM_GRAPHS,
     SEQS,
     SPACING,
@@ -213,12 +212,10 @@ def test_ends_and_steps_must_be_positive_integers(
         ("powers_of_two", TOKENS, 2048, (128, 256, 512, 1024, 2048)),
         ("powers_of_two", TOKENS, 100, (100,)),
         ("powers_of_two", SEQS, 6, (1, 2, 4, 6)),
-        ("powers_of_two", CONTEXTS, 300, (128, 256, 300)),
         ("exponential", TOKENS, 1024, (128, 256, 384, 640, 1024)),
         ("exponential", SEQS, 32, (1, 4, 8, 12, 20, 32)),
         ("linear", TOKENS, 1000, (128, 256, 512, 768, 1000)),
         ("linear", SEQS, 20, (1, 8, 16, 20)),
-        ("linear", CONTEXTS, 2500, (128, 1024, 2048, 2500)),
     ],
 )
 def test_named_rules_fill_each_axis(
@@ -227,7 +224,7 @@ def test_named_rules_fill_each_axis(
     assert SPACING[rule](axis, limit) == sizes
 
 
-@given(st.sampled_from(sorted(SPACING)), st.sampled_from([TOKENS, SEQS, CONTEXTS]))
+@given(st.sampled_from(sorted(SPACING)), st.sampled_from([TOKENS, SEQS]))
 def test_named_rules_end_with_every_limit(rule: str, axis: Axis) -> None:
     for limit in range(1, 700):
         assert Ladder(SPACING[rule](axis, limit)).largest == limit

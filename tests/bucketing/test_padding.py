@@ -8,7 +8,6 @@ from noria.bucketing import (
     PrefillBucket,
     StepPadding,
     aligned_starts,
-    num_pad_seqs,
     num_pad_tokens,
     packed_len,
     waste_share,
@@ -23,7 +22,7 @@ def test_a_hundred_tokens_in_a_bucket_of_128_leave_28_padding() -> None:
 
 
 def test_two_requests_in_a_bucket_of_eight_leave_six_padding() -> None:
-    assert num_pad_seqs(2, DecodeBucket(8, 2048)) == 6
+    assert num_pad_tokens(2, DecodeBucket(8, 2048)) == 6
 
 
 def test_b10_three_requests_with_three_drafts_leave_four_padded_rows() -> None:

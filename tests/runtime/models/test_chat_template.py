@@ -31,14 +31,13 @@ def refusal(template: str, messages: Any) -> str:
 
 
 def test_blocks_leave_no_blank_lines() -> None:
-    text = ChatTemplate(CHATML).render([SYSTEM, USER], add_generation_prompt=True)
+    text = ChatTemplate(CHATML).render([SYSTEM, USER])
 
     assert text == (
         "    <|im_start|>system\nBe brief.<|im_end|>\n\n"
         "    <|im_start|>user\nhi<|im_end|>\n\n"
         "<|im_start|>assistant\n"
     )
-    assert "assistant" not in ChatTemplate(CHATML).render([USER], add_generation_prompt=False)
 
 
 def test_a_refusal_of_the_template_is_quoted_and_harms_one_request() -> None:
@@ -96,6 +95,7 @@ def test_a_template_cannot_leave_its_sandbox(template: str) -> None:
 
 def test_the_functions_of_hugging_face_templates_are_there() -> None:
     template = ChatTemplate(
+        "{% set tools = ['<é>'] %}"
         "{{ bos_token }}{{ tools | tojson }}{{ tools | tojson(indent=1) }}{{ strftime_now('%Y') }}"
         "{% for i in [1, 2] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"
         "{% generation %}said{% endgeneration %}",
@@ -103,4 +103,4 @@ def test_the_functions_of_hugging_face_templates_are_there() -> None:
     )
 
     year = datetime.datetime.now().strftime("%Y")
-    assert template.render([USER], tools=["<é>"]) == f'<s>["<é>"][\n "<é>"\n]{year}1said'
+    assert template.render([USER]) == f'<s>["<é>"][\n "<é>"\n]{year}1said'

@@ -253,6 +253,6 @@ def test_the_real_model_opens_by_name(smollm2_path: Path) -> None:
     question = {"role": "user", "content": "What is gravity? Answer in one sentence."}
     ids = model.tokenizer.encode_chat([question])
     assert len(ids) == 39
-    text = model.tokenizer.decode(ids, skip_special_tokens=False)
+    text = model.tokenizer.render_chat([question])
     assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
     assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
