@@ -101,3 +101,15 @@ def check_tensor(
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
     if dtype is not None and tensor.dtype != dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype}, expected {dtype}")
+
+
+def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
+    """Raise ValueError unless every slot is PAD_SLOT_ID or in a cache of ``num_slots`` slots.
+
+    Other negative slots are the trace of a table that was remapped before slots came from it.
+    """
+    slots = slot_mapping[slot_mapping != PAD_SLOT_ID]
+    is_in_cache = (slots >= 0) & (slots < num_slots)
+    if not is_in_cache.all():
+        first = int(slots[~is_in_cache][0])
+        raise ValueError(f"slot {first} is outside a cache of {num_slots} slots")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..contract import check_tensor
+from ..contract import check_slots, check_tensor
 from ..reference import ReferenceKernels
 from .simulator import install, simulate
 
@@ -106,6 +106,8 @@ class NkiSimKernels(ReferenceKernels):
         self, caches: tuple[Array, Array], k_TKD: Tensor, v_TKD: Tensor, slots_T: Tensor
     ) -> None:
         check_tensor("slot_mapping", slots_T, (k_TKD.shape[0],), torch.int32)
+        num_blocks, block_size = caches[0].shape[:2]
+        check_slots(slots_T, num_blocks * block_size)  # the DMA would skip without a word
         self._write(*caches, _array(k_TKD), _array(v_TKD), _column(slots_T))
 
 

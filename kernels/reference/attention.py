@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..contract import PAD_BLOCK_ID, PAD_SLOT_ID, check_tensor, num_blocks_for
+from ..contract import PAD_BLOCK_ID, PAD_SLOT_ID, check_slots, check_tensor, num_blocks_for
 from .layers import wide
 
 
@@ -107,13 +107,9 @@ def write(
     check_tensor("v_new", v_RKD, (num_rows, num_kv_heads, v_dim))
     check_tensor("v_cache", v_cache_NBKD, (num_blocks, block_size, num_kv_heads, v_dim))
     check_tensor("slot_mapping", slot_mapping_R, (num_rows,), torch.int32)
+    check_slots(slot_mapping_R, num_blocks * block_size)  # plain indexing would wrap
     is_real = slot_mapping_R != PAD_SLOT_ID
     slots = slot_mapping_R[is_real]
-    # Plain indexing would wrap other negative slots, too: the trace of a table remapped too early.
-    is_in_cache = (slots >= 0) & (slots < num_blocks * block_size)
-    if not is_in_cache.all():
-        first = int(slots[~is_in_cache][0])
-        raise ValueError(f"slot {first} is outside a cache of {num_blocks * block_size} slots")
     blocks, offsets = slots // block_size, slots % block_size
     k_cache_NBKD[blocks, offsets] = k_RKD[is_real].to(k_cache_NBKD.dtype)
     v_cache_NBKD[blocks, offsets] = v_RKD[is_real].to(v_cache_NBKD.dtype)
