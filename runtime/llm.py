@@ -99,6 +99,18 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> Iterator[tuple[int, RequestOutput]]:
         """Generate like ``generate``, yielding (prompt index, output) as requests finish."""
+        for finished in self.iterate_steps(prompts, params):
+            yield from finished
+
+    def iterate_steps(
+        self,
+        prompts: Prompt | Iterable[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> Iterator[list[tuple[int, RequestOutput]]]:
+        """Generate like ``iterate``, yielding after each step what finished in it, often nothing.
+
+        A caller that stops between steps has lost nothing that was finished.
+        """
         prompt_list = _as_list(prompts)
         params_list = self._params_each(params, len(prompt_list))
         yield from self._run(prompt_list, params_list)
@@ -139,7 +151,7 @@ class LLM:
 
     def _run(
         self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]
-    ) -> Iterator[tuple[int, RequestOutput]]:
+    ) -> Iterator[list[tuple[int, RequestOutput]]]:
         submissions: list[_Submission] = []
         try:
             for prompt, one in zip(prompts, params, strict=True):
@@ -147,8 +159,8 @@ class LLM:
             pending = dict(enumerate(submissions))
             while pending:
                 # Asked of the requests, not of the step: another caller may have run it.
-                for index in [i for i, one in pending.items() if one.is_finished]:
-                    yield index, self._output(pending.pop(index))
+                finished = [index for index, one in pending.items() if one.is_finished]
+                yield [(index, self._output(pending.pop(index))) for index in finished]
                 if pending:
                     self._engine.step()
         finally:

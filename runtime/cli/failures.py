@@ -46,12 +46,12 @@ def user_file(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held_interrupts() -> Iterator[None]:
-    """Let an interrupt wait for the end of the block, which is done whole or not at all."""
+def held_interrupts() -> Iterator[list[int]]:
+    """Let an interrupt wait for the end of the block; what is yielded is empty until one came."""
     held: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:
-        yield
+        yield held
     finally:
         signal.signal(signal.SIGINT, handler)
     if held and callable(handler):

@@ -73,32 +73,36 @@ def generate(
 
 
 def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
-    """Write the result of every line; say at the end, or when interrupted, what was done."""
+    """Write the result of every line; say at the end, or when interrupted, what was done.
+
+    An interrupt waits for the end of a step, whose results are written before the run stops.
+    """
     tally = Tally(num_prompts=len(lines))
     start = time.monotonic()
     try:
-        with show_progress("generate") as progress:
+        with show_progress("generate") as progress, held_interrupts() as interrupts:
             progress("", 0, len(lines))
-            for result in _results(llm, lines):
-                with held_interrupts():
+            for results in _results(llm, lines):
+                for result in results:
                     writer.write(result)
                     tally.add(result)
-                progress("", tally.num_finished + tally.num_failed, len(lines))
+                if results:
+                    progress("", tally.num_finished + tally.num_failed, len(lines))
+                if interrupts:
+                    break
     finally:
         runner = llm.loaded.runner
         click.echo(summary_text(tally, runner, time.monotonic() - start), err=True)
     return tally
 
 
-def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[Result]:
-    """Yield results as they finish, those of lines that cannot run first."""
+def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[list[Result]]:
+    """Yield what finished after each step, first the lines that cannot run."""
     ready = [(line, line.request) for line in lines if line.request is not None]
-    for line in lines:
-        if line.error is not None:
-            yield _failure(line, line.error)
+    yield [_failure(line, line.error) for line in lines if line.error is not None]
     prompts = [prompt for _, prompt in ready]
-    for index, output in llm.iterate(prompts, [line.params for line, _ in ready]):
-        yield _result(ready[index][0], output)
+    for finished in llm.iterate_steps(prompts, [line.params for line, _ in ready]):
+        yield [_result(ready[index][0], output) for index, output in finished]
 
 
 def _result(line: PromptLine, output: RequestOutput) -> Result:

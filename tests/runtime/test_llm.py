@@ -249,3 +249,11 @@ def test_i02_extreme_but_legal_settings_harm_nobody(llm):
 
     assert [output.finish_reason for output in outputs] == ["length"] * 3
     assert outputs[2].token_ids == expected.token_ids
+
+
+def test_steps_give_all_that_finished_in_them_at_once(llm):
+    steps = list(llm.iterate_steps(["a", "b", "c"], GREEDY))
+
+    sizes = [len(finished) for finished in steps if finished]
+    assert sizes == [3]
+    assert len(steps) == 1 + 6

@@ -167,7 +167,7 @@ def test_a_backend_that_cannot_run_is_checked_but_not_compiled(
     run: Run, make_config: Callable[..., Path], tiny_settings: dict[str, Any]
 ) -> None:
     path = make_config(
-        backend="neuron-sim",
+        backend="neuron",
         max_model_len=128,
         max_num_batched_tokens=128,
         num_batched_tokens_buckets=[128],
@@ -175,7 +175,7 @@ def test_a_backend_that_cannot_run_is_checked_but_not_compiled(
     )
 
     assert run("check", path).exit_code == 0
-    assert_is_one_line(run("compile", path), "neuron-sim")
+    assert_is_one_line(run("compile", path), "neuron")
 
 
 def test_an_unknown_model_name_is_refused(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,24 @@ def test_the_summary_counts_tokens_and_padding(run: Run, config: Path, tmp_path:
         ["prefill_t32_c64", "1", "9", "32", "71.9%"],
         ["in", "all", "3", "15", "40", "62.5%"],
     ]
+
+
+def test_all_that_finished_in_a_step_is_written_before_an_interrupt_ends_the_run(
+    run: Run, make_config: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [{"prompt_token_ids": [i], "ignore_eos": True} for i in range(8)]
+    prompts = write_lines(tmp_path / "prompts.jsonl", *lines)
+    output = tmp_path / "out.jsonl"
+    write = JsonLines.write
+
+    def interrupted_write(writer: JsonLines, result: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        write(writer, result)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JsonLines, "write", interrupted_write)
+
+    result = run("generate", make_config(), "--prompts", prompts, "-o", output)
+
+    assert result.exit_code == 130
+    assert [record["index"] for record in read_records(output)] == [0, 1, 2, 3]
+    assert "8 prompts: 4 finished, 0 failed, 4 unfinished" in result.stderr
