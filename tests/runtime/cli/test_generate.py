@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
 
 from noria.runtime import LLM
+from noria.runtime.cli.result_file import JsonLines
 
 Run = Callable[..., Result]
 FIELDS = ["index", "prompt", "text", "token_ids", "finish_reason", "error"]
