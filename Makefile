@@ -18,8 +18,7 @@ test: $(VENV)/.installed-test  ## what runs on any machine in a quarter of an ho
 	$(BIN)/noria fetch smollm2-135m
 	$(BIN)/python -m pytest -m "not long and not neuron"
 
-test-long: $(VENV)/.installed-test
-	$(BIN)/noria fetch smollm2-135m
+test-long: $(VENV)/.installed-test  ## long fuzz; `make test` compares the real model already
 	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.installed-dev links  ## style and types

@@ -48,7 +48,7 @@ def load_kernels(backend: str, device: str | None = None) -> KernelSet:
         raise BackendError(
             f"target: {device} can be checked and planned for but not run: native torch-neuronx "
             f"supports trn2 and trn3 only, and the XLA-based package that runs {device} is in "
-            f"maintenance; run there with NxD Inference, or set target: trn2"
+            f"maintenance; run there with NxD Inference, or here with backend: cpu and no target"
         )
     if backend not in RUNNABLE:
         raise BackendError(

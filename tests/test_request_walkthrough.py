@@ -53,6 +53,10 @@ TEXT = (
     "Each has one size, and the river keeps it turning, too."
 )
 PARAMS = SamplingParams(temperature=0, max_tokens=2)
+SUBMITTED, AFTER_PREFILL, AFTER_DECODE = range(3)
+"""Moments of the request."""
+PREFILL, DECODE, SUCCESSOR = range(3)
+"""Steps; in the last one the same prompt comes again."""
 P = 4
 """Requests that a prefill step has rows for: min(8, max_num_seqs)."""
 
@@ -92,26 +96,6 @@ class Walk:
         request = self.request
         tokens = tuple(request.output_token_ids)
         self.moments.append(Snapshot(request.status, request.num_computed_tokens, tokens))
-
-    @property
-    def submitted(self) -> Snapshot:
-        return self.moments[0]
-
-    @property
-    def after_prefill(self) -> Snapshot:
-        return self.moments[1]
-
-    @property
-    def after_decode(self) -> Snapshot:
-        return self.moments[2]
-
-    @property
-    def prefill(self) -> Step:
-        return self.steps[0]
-
-    @property
-    def decode(self) -> Step:
-        return self.steps[1]
 
 
 @pytest.fixture(scope="module")
@@ -174,11 +158,11 @@ def test_01_submit_turns_a_prompt_into_a_waiting_request(walk: Walk) -> None:
     assert walk.request.prompt_token_ids == tuple(TEXT.encode())
     assert len(walk.request.prompt_token_ids) == 100
     assert walk.request.max_total_tokens == 102
-    assert walk.submitted == Snapshot(RequestStatus.WAITING, 0, ())
+    assert walk.moments[SUBMITTED] == Snapshot(RequestStatus.WAITING, 0, ())
 
 
 def test_02_the_scheduler_admits_it_and_gives_it_blocks(walk: Walk) -> None:
-    scheduled = walk.prefill.scheduled
+    scheduled = walk.steps[PREFILL].scheduled
     (ours,) = scheduled.requests
 
     assert scheduled.phase is Phase.PREFILL
@@ -190,11 +174,11 @@ def test_02_the_scheduler_admits_it_and_gives_it_blocks(walk: Walk) -> None:
 
 
 def test_03_the_runner_picks_the_smallest_bucket_that_holds_it(walk: Walk) -> None:
-    assert walk.prefill.bucket == PrefillBucket(num_tokens=128, context_len=1024)
+    assert walk.steps[PREFILL].bucket == PrefillBucket(num_tokens=128, context_len=1024)
 
 
 def test_04_tokens_and_positions_fill_100_of_128_rows(walk: Walk) -> None:
-    arrays = walk.prefill.arrays
+    arrays = walk.steps[PREFILL].arrays
 
     assert arrays["input_ids"].tolist() == [*TEXT.encode(), *[0] * 28]
     assert arrays["positions"].tolist() == [*range(100), *[0] * 28]
@@ -202,7 +186,7 @@ def test_04_tokens_and_positions_fill_100_of_128_rows(walk: Walk) -> None:
 
 
 def test_05_slots_lead_into_blocks_10_and_15_and_28_are_skipped(walk: Walk) -> None:
-    slots = walk.prefill.arrays["slot_mapping_0"].tolist()
+    slots = walk.steps[PREFILL].arrays["slot_mapping_0"].tolist()
 
     assert slots[:64] == list(range(640, 704)), "block 10 holds slots 640 to 703"
     assert slots[64:100] == list(range(960, 996)), "block 15 begins with slot 960"
@@ -210,7 +194,7 @@ def test_05_slots_lead_into_blocks_10_and_15_and_28_are_skipped(walk: Walk) -> N
 
 
 def test_06_the_block_table_names_two_blocks_and_skips_the_rest(walk: Walk) -> None:
-    table = walk.prefill.arrays["block_table_0"]
+    table = walk.steps[PREFILL].arrays["block_table_0"]
 
     assert table.shape == (P, 1024 // 64)
     assert table[0].tolist() == [10, 15, *[-1] * 14]
@@ -218,7 +202,7 @@ def test_06_the_block_table_names_two_blocks_and_skips_the_rest(walk: Walk) -> N
 
 
 def test_07_lengths_say_where_a_request_begins_and_ends(walk: Walk) -> None:
-    arrays = walk.prefill.arrays
+    arrays = walk.steps[PREFILL].arrays
 
     assert arrays["query_start_loc"].tolist() == [0, 100, 100, 100, 100]
     assert arrays["query_lens"].tolist() == [100, 0, 0, 0]
@@ -227,18 +211,18 @@ def test_07_lengths_say_where_a_request_begins_and_ends(walk: Walk) -> None:
 
 
 def test_08_the_graph_writes_100_slots_and_no_other(walk: Walk) -> None:
-    assert walk.prefill.written_slots == (*range(640, 704), *range(960, 996))
+    assert walk.steps[PREFILL].written_slots == (*range(640, 704), *range(960, 996))
 
 
 def test_09_the_graph_leaves_a_row_of_logits_for_each_request(walk: Walk) -> None:
-    logits = walk.prefill.logits_RV
+    logits = walk.steps[PREFILL].logits_RV
 
     assert tuple(logits.shape) == (P, 256)
-    assert walk.after_prefill.output_token_ids == (int(logits[0].argmax()),)
+    assert walk.moments[AFTER_PREFILL].output_token_ids == (int(logits[0].argmax()),)
 
 
 def test_10_the_engine_appends_the_token_and_counts_real_tokens_only(walk: Walk) -> None:
-    moment = walk.after_prefill
+    moment = walk.moments[AFTER_PREFILL]
 
     assert moment.status is RequestStatus.RUNNING
     assert len(moment.output_token_ids) == 1
@@ -246,40 +230,40 @@ def test_10_the_engine_appends_the_token_and_counts_real_tokens_only(walk: Walk)
 
 
 def test_11_a_decode_step_runs_the_last_token_of_everyone(walk: Walk) -> None:
-    scheduled = walk.decode.scheduled
+    scheduled = walk.steps[DECODE].scheduled
     ours = scheduled.requests[2]
 
     assert scheduled.phase is Phase.DECODE
     assert ours.request_id == walk.request.request_id
-    assert tuple(ours.token_ids) == walk.after_prefill.output_token_ids
+    assert tuple(ours.token_ids) == walk.moments[AFTER_PREFILL].output_token_ids
     assert ours.num_computed_tokens == 100
     assert ours.block_tables == ((10, 15),), "28 slots of block 15 are still free"
     assert [len(request.token_ids) for request in scheduled.requests] == [1, 1, 1]
 
 
 def test_12_three_requests_run_in_the_bucket_of_four(walk: Walk) -> None:
-    arrays = walk.decode.arrays
+    arrays = walk.steps[DECODE].arrays
 
-    assert walk.decode.bucket == DecodeBucket(num_seqs=4, context_len=1024)
+    assert walk.steps[DECODE].bucket == DecodeBucket(num_seqs=4, context_len=1024)
     assert arrays["positions"].tolist() == [560, 240, 100, 0]
     assert arrays["context_lens"].tolist() == [560, 240, 100, 0]
     assert arrays["query_lens"].tolist() == [1, 1, 1, 0]
     assert arrays["slot_mapping_0"].tolist()[2:] == [15 * 64 + 36, -1]
     assert arrays["block_table_0"][2].tolist() == [10, 15, *[-1] * 14]
     assert (arrays["block_table_0"][3] == -1).all()
-    assert len(walk.decode.written_slots) == 3
-    assert walk.decode.written_slots[-1] == 996
+    assert len(walk.steps[DECODE].written_slots) == 3
+    assert walk.steps[DECODE].written_slots[-1] == 996
 
 
 def test_13_row_2_of_the_logits_gives_its_second_token(walk: Walk) -> None:
-    logits = walk.decode.logits_RV
+    logits = walk.steps[DECODE].logits_RV
 
     assert tuple(logits.shape) == (4, 256)
-    assert walk.after_decode.output_token_ids[1] == int(logits[2].argmax())
+    assert walk.moments[AFTER_DECODE].output_token_ids[1] == int(logits[2].argmax())
 
 
 def test_14_the_last_token_ends_it(walk: Walk) -> None:
-    moment = walk.after_decode
+    moment = walk.moments[AFTER_DECODE]
 
     assert moment.status is RequestStatus.FINISHED
     assert walk.request.finish_reason is FinishReason.LENGTH
@@ -287,7 +271,7 @@ def test_14_the_last_token_ends_it(walk: Walk) -> None:
 
 
 def test_15_its_blocks_are_free_again_and_go_to_the_next_request(walk: Walk) -> None:
-    (successor,) = walk.steps[2].scheduled.requests
+    (successor,) = walk.steps[SUCCESSOR].scheduled.requests
 
     assert successor.request_id != walk.request.request_id
     assert successor.block_tables == ((15, 10),), "of a freed table the tail is reused first"
@@ -299,7 +283,7 @@ def test_16_the_caller_gets_text_tokens_and_the_reason(walk: Walk) -> None:
     assert output is not None
     assert output.prompt == TEXT
     assert output.prompt_token_ids == walk.request.prompt_token_ids
-    assert output.token_ids == walk.after_decode.output_token_ids
+    assert output.token_ids == walk.moments[AFTER_DECODE].output_token_ids
     assert output.text == bytes(output.token_ids).decode(errors="replace")
     assert (output.finish_reason, output.error) == ("length", None)
 

@@ -28,5 +28,8 @@ def test_the_simulator_names_the_extra_that_it_needs(monkeypatch):
 
 @pytest.mark.parametrize("device", ["trn1", "inf2"])
 def test_old_generations_are_refused_with_the_reason_and_what_would_run_them(device):
-    with pytest.raises(BackendError, match=rf"target: {device}.*trn2 and trn3 only.*NxD"):
+    with pytest.raises(BackendError, match=rf"target: {device}.*trn2 and trn3 only.*NxD") as caught:
         load_kernels("neuron", device)
+
+    assert str(caught.value).endswith("or here with backend: cpu and no target")
+    assert load_kernels("cpu", None).name == "cpu"
