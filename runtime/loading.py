@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +15,7 @@ from ..kernels.kernel_set import KernelSet
 from .backends import load_kernels
 from .config import Config
 from .engine import Engine, EngineLimits
-from .errors import ConfigError, ModelError
+from .errors import BackendError, ConfigError, ModelError
 from .graphs import CompiledGraphs, Progress
 from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache
 from .kv_cache_manager import KVCacheManager
@@ -57,13 +59,14 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     _check_head_dim(config, source.architecture, kernels)
     plan = bucket_plan(config, _limits(config, kernels))
     dtype = getattr(torch, config.dtype)
-    model = Llama(
-        source.architecture,
-        kernels,
-        source.tensors,
-        dtype=dtype,
-        max_model_len=config.max_model_len,
-    )
+    with _memory_for("the weights", "take a smaller model or dtype: bfloat16"):
+        model = Llama(
+            source.architecture,
+            kernels,
+            source.tensors,
+            dtype=dtype,
+            max_model_len=config.max_model_len,
+        )
     cache_size = _cache_size(config, source.architecture, dtype)
     groups = decoder_groups(
         source.architecture,
@@ -71,7 +74,8 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         block_size=config.block_size,
         dtype=dtype,
     )
-    cache = KVCache(groups, kernels)
+    with _memory_for("the KV cache", "lower num_blocks or kv_cache_memory"):
+        cache = KVCache(groups, kernels)
     graphs = CompiledGraphs(
         model,
         kernels,
@@ -87,6 +91,14 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     runner = ModelRunner(plan, graphs, graphs.layout)
     engine = _engine(config, source, runner, groups)
     return LoadedEngine(engine, runner, graphs, plan, source, model, cache, cache_size, invariance)
+
+
+@contextmanager
+def _memory_for(what: str, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise BackendError(f"not enough memory for {what}: {error}; {remedy}") from error
 
 
 def check_model_len(config: Config, architecture: Architecture) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noria.kernels.reference import ReferenceKernels
 from noria.runtime.errors import BackendError, ConfigError, ModelError, NoriaError, RequestError
 from noria.runtime.llm import LLM
 from noria.runtime.sampling_params import SamplingParams
@@ -257,3 +258,18 @@ def test_steps_give_all_that_finished_in_them_at_once(llm):
     sizes = [len(finished) for finished in steps if finished]
     assert sizes == [3]
     assert len(steps) == 1 + 6
+
+
+@pytest.mark.parametrize(
+    ("method", "fragment"),
+    [("make_linear", "the weights"), ("zeros", "the KV cache")],
+    ids=["weights", "cache"],
+)
+def test_too_little_memory_at_load_is_one_clear_error(monkeypatch, method, fragment):
+    def fail(*args, **kwargs):
+        raise MemoryError("no memory for 7 bytes")
+
+    monkeypatch.setattr(ReferenceKernels, method, fail)
+
+    with pytest.raises(BackendError, match=rf"not enough memory for {fragment}: no memory for 7"):
+        LLM(TINY)
