@@ -8,8 +8,9 @@
 #include <cfloat>
 
 #include "attention.h"
-#include "panel.h"
+#include "kv_panels.h"
 #include "scratch.h"
+#include "weighted_sum.h"
 
 namespace {
 
@@ -38,13 +39,13 @@ class Segment {
       // Rows are ascending in position: those that see nothing of this tile come first.
       const int64_t first = std::max<int64_t>(0, base + 1 - seen_) * group_;
       for (int64_t head = 0; head < kv_heads_; ++head) {
-        load_keys(head);
+        pack_keys(k_rows_, head * a_.dim, a_.dim, padded_tokens_, k_);
         score(head, first);
         weigh(head, first, base);
         if (size_ <= kFewRows) {
           add_few(head, first, base);
         } else {
-          load_values(head);
+          pack_values(v_rows_, head * a_.dim, a_.dim, a_.tile_tokens, v_);
           add_values(head, first, base);
         }
       }
@@ -136,37 +137,6 @@ class Segment {
     }
   }
 
-  // Panels of 16 tokens: 32-bit units (a float or a pair of bf16) are transposed in squares.
-  void load_keys(int64_t head) {
-    const int64_t units = a_.dim / kPair<T>;
-    for (int64_t t = 0; t < padded_tokens_; t += kWidth) {
-      uint32_t* panel = (uint32_t*)k_ + t / kPanel * units * kPanel + t % kPanel;
-      const T* const* rows = k_rows_ + t;
-      int64_t unit = 0;
-      for (; unit + kWidth <= units; unit += kWidth) {
-        vi square[kWidth];
-        for (int i = 0; i < kWidth; ++i)
-          square[i] = load_as<vi>(rows[i] + head * a_.dim + unit * kPair<T>);
-        transpose(square);
-        for (int i = 0; i < kWidth; ++i)
-          std::memcpy(panel + (unit + i) * kPanel, &square[i], sizeof(vi));
-      }
-      for (; unit < units; ++unit)
-        for (int i = 0; i < kWidth; ++i)
-          panel[unit * kPanel + i] = load_as<uint32_t>(rows[i] + head * a_.dim + unit * kPair<T>);
-    }
-  }
-
-  // Panels of 16 dims in fp32.
-  void load_values(int64_t head) {
-    for (int64_t d = 0; d < padded_dim_; d += kWidth) {
-      float* panel = v_ + d / kPanel * a_.tile_tokens * kPanel + d % kPanel;
-      const int64_t count = a_.dim - d, from = head * a_.dim + d;
-      for (int64_t t = 0; t < a_.tile_tokens; ++t)
-        store(panel + t * kPanel, count > 0 ? load(v_rows_[t] + from, count) : vf{});
-    }
-  }
-
   void score(int64_t head, int64_t first) {
     const int64_t k_panel = panel_elements((const T*)nullptr, a_.dim);
     const int64_t panels = padded_tokens_ / kPanel;
@@ -249,51 +219,13 @@ class Segment {
   void add_few(int64_t head, int64_t first, int64_t base) {
     for (int64_t i = first; i < size_; ++i)
       if (i + 1 == size_ || tokens_of(i + 1, base) != tokens_of(i, base)) {
-        const int64_t tokens = tokens_of(i, base);
-        int64_t d = 0;
-        for (; d + kFewVectors * kWidth <= a_.dim; d += kFewVectors * kWidth)
-          add_rows<kFewVectors>(head, first, i + 1 - first, tokens, d);
-        for (; d < a_.dim; d += kWidth) add_rows<1>(head, first, i + 1 - first, tokens, d);
+        add_weighted(WeightedSum<T>{scores_ + first * padded_tokens_, padded_tokens_,
+                                    decay_ + first, v_rows_, head * a_.dim, tokens_of(i, base),
+                                    a_.dim, sums_ + (head * size_ + first) * padded_dim_,
+                                    padded_dim_},
+                     i + 1 - first);
         first = i + 1;
       }
-  }
-
-  template <int V>
-  void add_rows(int64_t head, int64_t i, int64_t rows, int64_t tokens, int64_t d) {
-    switch (rows) {
-      case 1: return add_block<1, V>(head, i, tokens, d);
-      case 2: return add_block<2, V>(head, i, tokens, d);
-      case 3: return add_block<3, V>(head, i, tokens, d);
-      case 4: return add_block<4, V>(head, i, tokens, d);
-    }
-  }
-
-  template <int R, int V>
-  void add_block(int64_t head, int64_t i, int64_t tokens, int64_t d) {
-    const float* weights = scores_ + i * padded_tokens_;
-    float* out = sums_ + (head * size_ + i) * padded_dim_ + d;
-    const int64_t from = head * a_.dim + d, left = a_.dim - d;
-    vf sums[R][V];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v)
-        sums[r][v] = load(out + r * padded_dim_ + v * kWidth) * decay_[i + r];
-    for (int64_t t = 0; t < tokens; ++t) {
-      vf values[V];
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v)
-        values[v] = V > 1 ? load(v_rows_[t] + from + v * kWidth) : load(v_rows_[t] + from, left);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v)
-          sums[r][v] = sums[r][v] + splat(weights[r * padded_tokens_ + t]) * values[v];
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) store(out + r * padded_dim_ + v * kWidth, sums[r][v]);
   }
 
   void finish() {
@@ -308,8 +240,6 @@ class Segment {
     }
   }
 
-  static constexpr int64_t kFewRows = 4;
-  static constexpr int kFewVectors = kWidth == 16 ? 4 : 2;
   const Attention<T>& a_;
   int64_t kv_head_, kv_heads_, group_;
   int64_t padded_dim_, padded_tokens_;
