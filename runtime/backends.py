@@ -28,7 +28,12 @@ def _neuron_sim(device: str | None) -> KernelSet:
         raise BackendError(
             f"backend: neuron-sim needs {error.name}; run: pip install 'noria[nki]'"
         ) from error
-    return NkiSimKernels(device or "trn2")
+    from ..kernels.nki.simulator import RealNkiError
+
+    try:
+        return NkiSimKernels(device or "trn2")
+    except RealNkiError as error:
+        raise BackendError(f"backend: neuron-sim: {error}") from error
 
 
 RUNNABLE: Mapping[str, Callable[[str | None], KernelSet]] = MappingProxyType(

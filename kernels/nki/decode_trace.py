@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from .simulator import Trace, install, simulate
+from .simulator import Trace, require_simulator, simulate
 from .simulator.cost import Cost, Traffic, estimate, traffic
 
 FOLD_BLOCKS = 128
@@ -94,7 +94,7 @@ def block_table(step: DecodeStep) -> NDArray[np.int32]:
 
 
 def _decode_trace(step: DecodeStep, pathway: str, target: str) -> Trace:
-    install()
+    require_simulator()
     kernel = getattr(import_module(".decode_attention", __package__), KERNELS[pathway])
     trace = Trace()
     cache = np.zeros(_cache_shape(step), CACHE_DTYPE)

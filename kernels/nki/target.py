@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..contract import check_slots, check_tensor
 from ..reference import ReferenceKernels
-from .simulator import install, simulate
+from .simulator import require_simulator, simulate
 
 TILE = 128
 """Rows of a prefill tile, and blocks of a gather: one per partition."""
@@ -31,9 +31,13 @@ class NkiSimKernels(ReferenceKernels):
     name = "neuron-sim"
 
     def __init__(self, target: str = "trn2") -> None:
-        """Simulate this generation; the kernels are imported here, after the simulator."""
+        """Simulate this generation; the kernels are imported here, after the simulator.
+
+        Raises:
+            RealNkiError: the real NKI is installed.
+        """
         super().__init__(prefill_tile=TILE, fold_blocks=TILE)
-        install()
+        require_simulator()
         from .decode_attention import decode_attention
         from .kv_write import kv_cache_write
         from .prefill_attention import prefill_attention

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import pytest
 
 from noria.runtime.backends import load_kernels
 from noria.runtime.errors import BackendError
+
+install_module = import_module("noria.kernels.nki.simulator.install")
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference", "neuron-sim"])
@@ -23,6 +26,13 @@ def test_the_simulator_names_the_extra_that_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
 
     with pytest.raises(BackendError, match=r"neuron-sim needs ml_dtypes.*noria\[nki\]"):
+        load_kernels("neuron-sim")
+
+
+def test_the_simulator_gives_way_to_a_real_nki(monkeypatch):
+    monkeypatch.setattr(install_module, "install", lambda: False)
+
+    with pytest.raises(BackendError, match=r"neuron-sim.*real nki"):
         load_kernels("neuron-sim")
 
 

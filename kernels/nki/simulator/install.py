@@ -29,6 +29,23 @@ def install() -> bool:
     return True
 
 
+class RealNkiError(RuntimeError):
+    """The real NKI is installed: kernels would import it beside the simulator."""
+
+
+def require_simulator() -> None:
+    """Install the simulator for kernels that are imported next.
+
+    Raises:
+        RealNkiError: kernels would run on the real NKI.
+    """
+    if not install():
+        raise RealNkiError(
+            "the simulator gives way to the real nki that is installed here; simulate in an "
+            "environment without it"
+        )
+
+
 def simulated_modules() -> dict[str, ModuleType]:
     """Return the modules that take the place of the real ones, by their full names."""
     package = ModuleType("nki", "NKI as simulated on numpy.")
