@@ -33,6 +33,9 @@ class Tokenizer:
         self.bos_token_id = bos_token_id
         self.eos_token_id = eos_token_id
         self.chat_template = chat_template
+        # A tokenizer.json may tell how training cut and padded texts; a prompt is kept whole.
+        backend.no_truncation()
+        backend.no_padding()
         self._backend = backend
         byte_ids = (backend.token_to_id(f"<0x{value:02X}>") for value in range(256))
         self._byte_ids = frozenset(index for index in byte_ids if index is not None)

@@ -88,6 +88,7 @@ def _token_id(backend: tokenizers.Tokenizer, token: str | None) -> int | None:
 
 def _added_bos(backend: tokenizers.Tokenizer) -> int | None:
     """Return the one id that the tokenizer puts before any text."""
+    backend.no_padding()
     ids = backend.encode("").ids
     return ids[0] if len(ids) == 1 else None
 

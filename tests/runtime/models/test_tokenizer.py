@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import decoders, models
+from tokenizers import decoders, models, pre_tokenizers
 
 from noria.runtime.errors import RequestError
 from noria.runtime.models.architecture import Architecture
@@ -193,3 +193,15 @@ def test_chats_are_refused_without_a_template_and_raw_prompts_work(
     with pytest.raises(RequestError, match="chat template: the model has none"):
         tokenizer.encode_chat(MESSAGES)
     assert len(tokenizer.encode("hi")) == 3
+
+
+def test_prompts_are_neither_cut_nor_padded() -> None:
+    model: Any = models.WordLevel({"a": 0, "b": 1}, unk_token="a")
+    backend = tokenizers.Tokenizer(model)
+    splitter: Any = pre_tokenizers.Whitespace()
+    backend.pre_tokenizer = splitter
+    backend.enable_truncation(2)
+    backend.enable_padding(length=5, pad_id=0)
+
+    assert Tokenizer(backend).encode("b b b") == [1, 1, 1]
+    assert Tokenizer(backend).encode("b") == [1]
