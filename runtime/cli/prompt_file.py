@@ -55,9 +55,10 @@ def read_prompts(path: Path, params: SamplingParams, *, chat: bool) -> list[Prom
     Raises:
         UserMistake: the file cannot be read or has no prompt.
     """
-    if path.suffix == ".json":
+    suffix = path.suffix.lower()
+    if suffix == ".json":
         raise UserMistake(f"{path}: prompts are text or JSON lines, one per line (.txt, .jsonl)")
-    parse = _parse_json if path.suffix in JSON_LINES else _parse_text
+    parse = _parse_json if suffix in JSON_LINES else _parse_text
     lines: list[PromptLine] = []
     for number, data in _numbered_lines(path):
         line = PromptLine(len(lines), number, None, None, params)

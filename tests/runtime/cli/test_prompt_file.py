@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from noria.runtime.cli.failures import UserMistake
 from noria.runtime.cli.prompt_file import PromptLine, read_prompts
 from noria.runtime.sampling_params import SamplingParams
 
@@ -121,3 +122,11 @@ def test_the_prompt_of_a_refused_line_is_kept_for_its_record(json_file: Path) ->
     (line,) = read(json_file, b'{"prompt": "a", "top_p": 0}\n')
 
     assert (line.prompt, line.request) == ("a", None)
+
+
+def test_a_suffix_in_capitals_means_the_same(tmp_path: Path) -> None:
+    (line,) = read(tmp_path / "PROMPTS.JSONL", b'{"prompt": "a"}\n')
+
+    assert line.request == "a"
+    with pytest.raises(UserMistake, match="text or JSON lines"):
+        read(tmp_path / "PROMPTS.JSON", b'["a"]\n')
