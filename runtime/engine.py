@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -32,7 +33,10 @@ class EngineLimits:
 
 
 class Engine:
-    """Runs requests to their end, one step at a time."""
+    """Runs requests to their end, one step at a time.
+
+    Threads may share an engine: submitting, stepping and cancelling exclude each other.
+    """
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Engine:
         self._unfinished: dict[str, Request] = {}
         self._ids = itertools.count()
         self._seeds = random.Random(seed)
+        self._lock = threading.RLock()
 
     @property
     def has_unfinished(self) -> bool:
@@ -72,10 +77,12 @@ class Engine:
         """
         prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
         self._check_sampler(params)
+        _check_stop_ids(params, self.limits.vocab_size)
         max_total_tokens = self._check_size(len(prompt), params)
-        request = self._new_request(prompt, params, max_total_tokens)
-        self._scheduler.add(request)
-        self._unfinished[request.request_id] = request
+        with self._lock:
+            request = self._new_request(prompt, params, max_total_tokens)
+            self._scheduler.add(request)
+            self._unfinished[request.request_id] = request
         return request
 
     def step(self) -> list[Request]:
@@ -83,6 +90,10 @@ class Engine:
 
         A step that raises changes nothing: the same requests can run again.
         """
+        with self._lock:
+            return self._step()
+
+    def _step(self) -> list[Request]:
         output = self._scheduler.schedule()
         if output is None:
             return []
@@ -103,9 +114,10 @@ class Engine:
 
     def cancel(self, request: Request) -> None:
         """End a request now and free its blocks; a finished one is left alone."""
-        if not request.is_finished:
-            request.finish(FinishReason.CANCELLED)
-            self._forget(request)
+        with self._lock:
+            if not request.is_finished:
+                request.finish(FinishReason.CANCELLED)
+                self._forget(request)
 
     def check_invariants(self) -> None:
         """Assert that the cache agrees with the running requests."""
@@ -156,6 +168,15 @@ class Engine:
         max_total_tokens = min(num_prompt + max_tokens, limits.max_model_len)
         self._kv_cache.check_fits(max_total_tokens)
         return max_total_tokens
+
+
+def _check_stop_ids(params: SamplingParams, vocab_size: int) -> None:
+    for token_id in params.stop_token_ids:
+        if token_id >= vocab_size:
+            raise RequestError(
+                f"stop_token_ids holds {token_id}; token ids of this model are "
+                f"0 .. {vocab_size - 1}"
+            )
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:

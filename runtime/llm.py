@@ -91,6 +91,8 @@ class LLM:
 
         The model's chat template renders them; one that it refuses gives an ``error``.
         """
+        if isinstance(conversations, str) or any(isinstance(one, str) for one in conversations):
+            raise NoriaError("chat takes lists of messages; for a plain text use generate")
         return self.generate(conversations, params)
 
     def iterate(
@@ -124,7 +126,8 @@ class LLM:
             RequestError: the request can never run, or the model has no tokenizer.
         """
         decoder = StreamDecoder(self._tokenizer())
-        submission = self._submit(prompt, params or self.default_params)
+        (one,) = self._params_each(params, 1)
+        submission = self._submit(prompt, one)
         if submission.request is None:
             raise RequestError(submission.error)
         request = submission.request
@@ -225,7 +228,8 @@ class LLM:
     ) -> Sequence[SamplingParams]:
         if params is None or isinstance(params, SamplingParams):
             return [params or self.default_params] * count
-        if not all(isinstance(one, SamplingParams) for one in params):
+        is_list = isinstance(params, Sequence)
+        if not is_list or not all(isinstance(one, SamplingParams) for one in params):
             raise NoriaError(f"params is {params!r}; it must be SamplingParams, or a list of them")
         if len(params) != count:
             raise NoriaError(f"{len(params)} sampling params for {count} prompts; give one or all")
@@ -249,7 +253,8 @@ def _as_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
         prompts = prompts.tolist()
     if isinstance(prompts, str):
         return [prompts]
-    if isinstance(prompts, Mapping) or not isinstance(prompts, Iterable):
+    is_wrong = isinstance(prompts, Mapping | bytes | bytearray)
+    if is_wrong or not isinstance(prompts, Iterable):
         raise NoriaError(
             f"prompts are a text, a list of token ids, a list of messages, or a list of those, "
             f"not {type(prompts).__name__}"

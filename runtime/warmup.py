@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..bucketing import DecodeBucket, round_up
 from ..kernels.contract import PAD_SLOT_ID, num_blocks_for
+from .errors import ModelError
 from .graph_spec import GraphLayout, slot_mapping_name
 from .graphs import Bucket, CompiledGraph, CompiledGraphs
 from .kv_cache import KVCache
@@ -66,6 +67,9 @@ def warm_up(
     """Run every graph on padding and on the probe; leave the cache as it was.
 
     The first graph is the largest prefill: it writes the context that decode graphs read.
+
+    Raises:
+        ModelError: the probe's logits are not finite.
     """
     models = tuple(graphs.models.values())
     probe = _Probe(cache, _probe_len(models, cache), vocab_size)
@@ -75,7 +79,9 @@ def warm_up(
         fill_padding(graph.arrays, graph.spec)
         graph.run()
         for logits_V in probe.run(graph, graphs.layout):
-            expected = logits_V.clone() if expected is None else expected
+            if expected is None:
+                expected = logits_V.clone()
+                _check_finite(expected)
             if not torch.equal(logits_V, expected):
                 differing.append(graph.bucket.label)
                 break
@@ -83,6 +89,14 @@ def warm_up(
         sampler.run()
     cache.clear_blocks(probe.block_ids)
     return InvarianceReport(len(models), tuple(differing), TIE_BOUNDS[dtype])
+
+
+def _check_finite(logits_V: Tensor) -> None:
+    if not logits_V.isfinite().all():
+        raise ModelError(
+            "the model's logits are not finite numbers: its weights hold NaN or infinite values, "
+            "or are beyond the range of dtype"
+        )
 
 
 def _probe_len(models: Sequence[CompiledGraph], cache: KVCache) -> int:

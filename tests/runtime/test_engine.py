@@ -252,3 +252,8 @@ def test_i04_a_refused_request_does_not_change_the_draws_of_others(make_engine, 
         tokens.append(tiny.generate([[1, 2, 3]], params))
 
     assert tokens[0] == tokens[1]
+
+
+def test_a_stop_token_beyond_the_vocabulary_is_refused(tiny):
+    with pytest.raises(RequestError, match=r"stop_token_ids holds 61.*0 \.\. 60"):
+        tiny.engine.submit([1], SamplingParams(stop_token_ids=(3, 61)))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.errors import BackendError, ConfigError, ModelError, NoriaError, RequestError
 from noria.runtime.llm import LLM
+from noria.runtime.models.random_weights import RandomTensors
 from noria.runtime.sampling_params import SamplingParams
 
 TINY = {
@@ -217,7 +220,7 @@ def test_a_prompt_of_a_wrong_type_gives_an_error_and_leaves_nothing_behind(llm, 
     assert not llm.loaded.engine.has_unfinished
 
 
-@pytest.mark.parametrize("prompts", [None, 5, {"role": "user"}], ids=repr)
+@pytest.mark.parametrize("prompts", [None, 5, {"role": "user"}, b"bytes"], ids=repr)
 def test_prompts_of_a_wrong_type_are_refused(llm, prompts):
     with pytest.raises(NoriaError, match="prompts are a text"):
         llm.generate(prompts)
@@ -233,9 +236,42 @@ def test_numpy_arrays_and_generators_of_prompts_are_accepted(llm):
     assert [output.token_ids for output in outputs] == [expected.token_ids] * 3
 
 
-def test_params_of_a_wrong_type_are_refused(llm):
+@pytest.mark.parametrize("params", [[{"temperature": 0}], 3, SamplingParams, iter([GREEDY])])
+def test_params_of_a_wrong_type_are_refused(llm, params):
     with pytest.raises(NoriaError, match="SamplingParams"):
-        llm.generate(["a"], [{"temperature": 0}])
+        llm.generate(["a"], params)
+    with pytest.raises(NoriaError, match="SamplingParams"):
+        next(llm.stream("a", params))
+
+
+def test_chat_refuses_plain_texts(llm):
+    for conversations in ("hello", ["hello"]):
+        with pytest.raises(NoriaError, match="lists of messages"):
+            llm.chat(conversations)
+
+
+def test_threads_may_share_an_engine(llm):
+    prompts = [f"prompt {i}" for i in range(12)]
+    expected = [output.token_ids for output in llm.generate(prompts, GREEDY)]
+
+    with ThreadPoolExecutor(4) as pool:
+        outputs = list(pool.map(lambda prompt: llm.generate(prompt, GREEDY)[0], prompts * 3))
+
+    assert [output.token_ids for output in outputs] == expected * 3
+    assert not llm.loaded.engine.has_unfinished
+
+
+def test_weights_that_are_not_finite_are_refused_at_load(monkeypatch):
+    make = RandomTensors.__getitem__
+
+    def poisoned(tensors, name):
+        tensor = make(tensors, name)
+        return tensor.fill_(float("nan")) if name == "model.norm.weight" else tensor
+
+    monkeypatch.setattr(RandomTensors, "__getitem__", poisoned)
+
+    with pytest.raises(ModelError, match="not finite"):
+        LLM(TINY)
 
 
 def test_i02_extreme_but_legal_settings_harm_nobody(llm):
