@@ -12,6 +12,7 @@ from .chat_template import ChatTemplate, Message
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 16
 MAX_CHARACTER_BYTES = 4
+PANIC = "PanicException"
 
 
 class Tokenizer:
@@ -51,10 +52,25 @@ class Tokenizer:
         """Return the ids of ``text``; never a second beginning-of-sequence token.
 
         Text that spells a special token becomes that token.
+
+        Raises:
+            RequestError: the vocabulary lacks a part of the text and has no unknown token, or the
+                text is not Unicode (a lone surrogate).
         """
-        ids: list[int] = self._backend.encode(text).ids
+        ids = self._encode(text)
         bos = self.bos_token_id
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+
+    def _encode(self, text: str) -> list[int]:
+        try:
+            ids: list[int] = self._backend.encode(text).ids
+        except BaseException as error:
+            # The library raises plain Exception; its panics are no Exception and have no name here.
+            if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+                raise
+            reason = " ".join(str(error).split())
+            raise RequestError(f"the tokenizer refuses the prompt: {reason}") from None
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ``ids``; special tokens and ids beyond the vocabulary have none."""

@@ -205,3 +205,31 @@ def test_prompts_are_neither_cut_nor_padded() -> None:
 
     assert Tokenizer(backend).encode("b b b") == [1, 1, 1]
     assert Tokenizer(backend).encode("b") == [1]
+
+
+@pytest.mark.parametrize("text", ["b", "\ud800"], ids=["no unknown token", "lone surrogate"])
+def test_a_prompt_that_the_library_refuses_is_an_error_of_the_request(text: str) -> None:
+    model: Any = models.WordLevel({"a": 0})
+
+    with pytest.raises(RequestError, match=r"^the tokenizer refuses the prompt: .+"):
+        Tokenizer(tokenizers.Tokenizer(model)).encode(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("PanicException", RequestError), ("Interrupt", BaseException)]
+)
+def test_a_panic_is_an_error_of_the_request_and_an_interrupt_is_not(
+    monkeypatch: pytest.MonkeyPatch, name: str, expected: type[BaseException]
+) -> None:
+    raised = type(name, (BaseException,), {})("out of range")
+
+    class Backend:
+        def encode(self, text: str) -> None:
+            raise raised
+
+    tokenizer = byte_level()
+    monkeypatch.setattr(tokenizer, "_backend", Backend())
+
+    with pytest.raises(expected) as caught:
+        tokenizer.encode("a")
+    assert isinstance(caught.value, RequestError) == (name == "PanicException")
