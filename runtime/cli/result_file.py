@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,8 +98,12 @@ def open_results(path: Path | None, prompts: Path) -> Iterator[ResultWriter]:
     elif str(path) == "-":
         yield JsonLines(sys.stdout, path, replaces=False)
     else:
-        with _open_to_append(path, prompts) as file:
-            yield JsonLines(file, path, replaces=file.seekable())
+        file = _open_to_append(path, prompts)
+        try:
+            yield JsonLines(file, path, replaces=_is_regular(file))
+        finally:
+            with user_file(path):  # closing writes again what a full disk refused
+                file.close()
 
 
 def _open_to_append(path: Path, prompts: Path) -> TextIO:
@@ -105,6 +111,11 @@ def _open_to_append(path: Path, prompts: Path) -> TextIO:
         if path.exists() and path.samefile(prompts):
             raise UserMistake(f"{path}: is the file of the prompts; write to another one")
         return path.open("a", encoding="utf-8", newline="\n")
+
+
+def _is_regular(file: TextIO) -> bool:
+    """Tell files that keep what is written from devices, pipes and terminals."""
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
 def _readable(result: Result) -> str:

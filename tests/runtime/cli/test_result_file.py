@@ -1,0 +1,30 @@
+"""Where results of ``generate`` cannot go, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.txt"
+    path.write_text("hello\n")
+    return path
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no device that is always full")
+def test_a_full_disk_is_one_line_after_the_summary(run: Run, config: Path, prompts: Path) -> None:
+    result = run("generate", config, "--prompts", prompts, "-o", "/dev/full")
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == "Error: /dev/full: No space left on device"
+
+
+def test_a_device_takes_results_though_it_keeps_none(run: Run, config: Path, prompts: Path) -> None:
+    assert run("generate", config, "--prompts", prompts, "-o", "/dev/null").exit_code == 0
