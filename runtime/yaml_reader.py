@@ -10,14 +10,29 @@ import re
 from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from .errors import ConfigError
+from .value_text import value_text
 
 INT_TAG = "tag:yaml.org,2002:int"
 FLOAT_TAG = "tag:yaml.org,2002:float"
 UNUSUAL_NUMBER = re.compile(r"[-+]?0[0-9_]+|.*:.*")
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses values that do not fit a written tag, on which YAML's own loader stumbles."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build the value of ``node``."""
+        try:
+            return super().construct_object(node, deep)
+        except (LookupError, AttributeError):
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{value_text(node.value)} does not fit the tag !!{kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
 def read_yaml(path: str | PathLike[str]) -> object:
@@ -53,7 +68,7 @@ def parse_yaml(text: str, *, source: str) -> object:
 
 
 def _load(text: str) -> object:
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         node = loader.get_single_node()
         for path, problem in _find_traps(node):
