@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import stat
@@ -15,6 +17,9 @@ from typing import Protocol, TextIO
 import click
 
 from .failures import UserMistake, user_file
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""How a file system says that it has no locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,27 @@ def _open_to_append(path: Path, prompts: Path) -> TextIO:
     with user_file(path):
         if path.exists() and path.samefile(prompts):
             raise UserMistake(f"{path}: is the file of the prompts; write to another one")
-        return path.open("a", encoding="utf-8", newline="\n")
+        file = path.open("a", encoding="utf-8", newline="\n")
+        try:
+            if _is_regular(file):
+                _lock(file)
+        except BlockingIOError:
+            file.close()
+            raise UserMistake(f"{path}: another process is writing to it") from None
+    return file
+
+
+def _lock(file: TextIO) -> None:
+    """Lock a file until it is closed, where its file system has locks.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def _is_regular(file: TextIO) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,3 +29,21 @@ def test_a_full_disk_is_one_line_after_the_summary(run: Run, config: Path, promp
 
 def test_a_device_takes_results_though_it_keeps_none(run: Run, config: Path, prompts: Path) -> None:
     assert run("generate", config, "--prompts", prompts, "-o", "/dev/null").exit_code == 0
+
+
+def test_two_runs_never_write_to_one_file(
+    run: Run, config: Path, prompts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    with output.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write("of the other")
+
+        refused = run("generate", config, "--prompts", prompts, "-o", output)
+
+    assert refused.exit_code == 2
+    assert refused.stderr == f"Error: {output}: another process is writing to it\n"
+    assert output.read_text() == "of the other"
+    for _ in range(2):
+        assert run("generate", config, "--prompts", prompts, "-o", output).exit_code == 0
+    assert len(output.read_text().splitlines()) == 1
