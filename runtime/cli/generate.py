@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..config import load_config
+from ..config import Config, load_config
 from .failures import EXIT_STATUSES, SOME_FAILED, held_interrupts
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
@@ -62,7 +63,8 @@ def generate(
     given = {key: value for key, value in sampling.items() if value is not None}
     params = replace(settings.sampling, **given)  # type: ignore[arg-type]
     lines = read_prompts(prompts, params, chat=chat)
-    with open_results(output, prompts) as writer:
+    inputs = {"prompts": prompts, "configuration": config, **_model_files(settings)}
+    with open_results(output, inputs) as writer:
         from ..llm import LLM
 
         with show_progress("compile") as progress:
@@ -70,6 +72,12 @@ def generate(
         tally = _run(llm, lines, writer)
     if tally.num_failed:
         click.get_current_context().exit(SOME_FAILED)
+
+
+def _model_files(settings: Config) -> dict[str, Path]:
+    """Give what the settings name as if it were files here, which it may not be."""
+    named = {"model": settings.model, "tokenizer": settings.tokenizer}
+    return {key: Path(expanduser(name)) for key, name in named.items() if isinstance(name, str)}
 
 
 def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:

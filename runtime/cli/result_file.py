@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,11 +88,16 @@ class Texts:
 
 
 @contextmanager
-def open_results(path: Path | None, prompts: Path) -> Iterator[ResultWriter]:
+def open_results(path: Path | None, inputs: Mapping[str, Path]) -> Iterator[ResultWriter]:
     """Yield the writer for ``-o path``: "-" is stdout, None prints texts.
 
+    Args:
+        path: where results go.
+        inputs: by what they hold, files that are never written to; not all need exist.
+
     Raises:
-        UserMistake: the file cannot be written, or is the file of the prompts.
+        UserMistake: the file cannot be written, is one of the inputs, or another process
+            writes to it.
     """
     if path is None:
         texts = Texts()
@@ -103,7 +108,7 @@ def open_results(path: Path | None, prompts: Path) -> Iterator[ResultWriter]:
     elif str(path) == "-":
         yield JsonLines(sys.stdout, path, replaces=False)
     else:
-        file = _open_to_append(path, prompts)
+        file = _open_to_append(path, inputs)
         try:
             yield JsonLines(file, path, replaces=_is_regular(file))
         finally:
@@ -111,10 +116,11 @@ def open_results(path: Path | None, prompts: Path) -> Iterator[ResultWriter]:
                 file.close()
 
 
-def _open_to_append(path: Path, prompts: Path) -> TextIO:
+def _open_to_append(path: Path, inputs: Mapping[str, Path]) -> TextIO:
     with user_file(path):
-        if path.exists() and path.samefile(prompts):
-            raise UserMistake(f"{path}: is the file of the prompts; write to another one")
+        for name, source in inputs.items():
+            if path.exists() and os.path.exists(source) and path.samefile(source):
+                raise UserMistake(f"{path}: is the file of the {name}; write to another one")
         file = path.open("a", encoding="utf-8", newline="\n")
         try:
             if _is_regular(file):

@@ -47,3 +47,22 @@ def test_two_runs_never_write_to_one_file(
     for _ in range(2):
         assert run("generate", config, "--prompts", prompts, "-o", output).exit_code == 0
     assert len(output.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["configuration", "model", "tokenizer"])
+def test_what_a_run_reads_is_never_overwritten(
+    run: Run, make_config: Callable[..., Path], prompts: Path, tmp_path: Path, name: str
+) -> None:
+    files = {key: tmp_path / f"{key}.gguf" for key in ("model", "tokenizer")}
+    for path in files.values():
+        path.write_text("weights")
+    files["configuration"] = config = make_config(**{k: str(v) for k, v in files.items()})
+    before = files[name].read_text()
+    output = tmp_path / "link"
+    output.symlink_to(files[name])
+
+    result = run("generate", config, "--prompts", prompts, "-o", output)
+
+    assert result.exit_code == 2
+    assert result.stderr == (f"Error: {output}: is the file of the {name}; write to another one\n")
+    assert files[name].read_text() == before
