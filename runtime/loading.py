@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,14 +21,16 @@ from .graphs import CompiledGraphs, Progress
 from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
-from .models.architecture import Architecture
+from .models.architecture import Architecture, expected_tensors
 from .models.llama import Llama
 from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan, graph_layout, plan_limits
-from .process_limits import usable_cpus
+from .process_limits import free_memory_bytes, usable_cpus
 from .scheduler import Scheduler
 from .warmup import InvarianceReport, warm_up
 
+ROPE_BYTES = 4
+"""Of one value of the rope table, which is float32."""
 LOG = logging.getLogger(__name__)
 
 
@@ -56,6 +59,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     _set_num_threads(config.num_threads)
     source = open_model(config.model, tokenizer=config.tokenizer)
     check_model_len(config, source.architecture)
+    check_weights_fit(config, source.architecture)
     _check_head_dim(config, source.architecture, kernels)
     plan = bucket_plan(config, _limits(config, kernels))
     dtype = getattr(torch, config.dtype)
@@ -107,6 +111,23 @@ def check_model_len(config: Config, architecture: Architecture) -> None:
         raise ConfigError(
             f"max_model_len: {config.max_model_len} exceeds the model's "
             f"max_position_embeddings {architecture.max_position_embeddings}"
+        )
+
+
+def check_weights_fit(config: Config, architecture: Architecture) -> None:
+    """Refuse a model that is larger than the memory that is free now, before anything is made.
+
+    Counted are the weights in the configured dtype and the rope table, 4 bytes a value.
+    """
+    itemsize = getattr(torch, config.dtype).itemsize
+    weights = sum(map(math.prod, expected_tensors(architecture).values())) * itemsize
+    table = config.max_model_len * architecture.head_dim * ROPE_BYTES
+    free = free_memory_bytes()
+    if weights + table > free:
+        raise ConfigError(
+            f"model: its weights in {config.dtype} and the rope table of max_model_len "
+            f"{config.max_model_len} take {weights + table:,} bytes; {free:,} bytes of memory "
+            "are free"
         )
 
 

@@ -19,6 +19,9 @@ SUPPORTED_MODEL_TYPES = ("llama",)
 SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM",)
 SUPPORTED_ROPE_TYPES = ("default", "llama3")
 DEFAULT_ROPE_THETA = 10000.0
+MAX_LAYERS = 4096
+MAX_VOCAB_SIZE = 2**20
+"""Both are far beyond any trained model: names of layers and tokens are listed before weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +212,12 @@ def _require_fixed(fields: ConfigFields) -> None:
 
 def _read(fields: ConfigFields) -> dict[str, object]:
     num_heads = fields.positive_int("num_attention_heads")
-    vocab_size = fields.positive_int("vocab_size")
+    vocab_size = fields.positive_int("vocab_size", high=MAX_VOCAB_SIZE)
     return {
         "vocab_size": vocab_size,
         "hidden_size": fields.positive_int("hidden_size"),
         "intermediate_size": fields.positive_int("intermediate_size"),
-        "num_layers": fields.positive_int("num_hidden_layers"),
+        "num_layers": fields.positive_int("num_hidden_layers", high=MAX_LAYERS),
         "num_heads": num_heads,
         "num_kv_heads": fields.positive_int("num_key_value_heads", num_heads),
         "head_dim": _read_head_dim(fields, num_heads),

@@ -29,15 +29,16 @@ class ConfigFields:
         """Return the raw value, None when the key is missing."""
         return self.values.get(key)
 
-    def positive_int(self, key: str, default: int | None = None) -> int:
-        """Read a size; without a default the key must be there."""
+    def positive_int(self, key: str, default: int | None = None, *, high: int = MAX_INT32) -> int:
+        """Read a size of at most ``high``; without a default the key must be there."""
         value = self.get(key)
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.error(f"{key} must be a positive integer, not {value_text(value)}")
-        if value > MAX_INT32:
-            raise self.error(f"{key} must be at most 2**31 - 1, not {value_text(value)}")
+        if value > high:
+            limit = "2**31 - 1" if high == MAX_INT32 else str(high)
+            raise self.error(f"{key} must be at most {limit}, not {value_text(value)}")
         return value
 
     def positive_float(self, key: str, default: float | None = None) -> float:
