@@ -102,6 +102,7 @@ def _chat_template(
         return ChatTemplate(read_text(path), special_tokens)
     value = config.get("chat_template")
     if isinstance(value, list):
-        named = {t.get("name"): t.get("template") for t in value if isinstance(t, Mapping)}
-        value = named.get("default")
+        named = [entry for entry in value if isinstance(entry, Mapping)]
+        found = [entry.get("template") for entry in named if entry.get("name") == "default"]
+        value = found[-1] if found else None
     return ChatTemplate(value, special_tokens) if isinstance(value, str) else None

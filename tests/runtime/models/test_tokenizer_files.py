@@ -96,6 +96,15 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+def test_templates_whose_names_are_no_text_are_passed_over(
+    tmp_path: Path, write_tokenizer: WriteTokenizer
+) -> None:
+    named = [{"name": name, "template": "no"} for name in ([], {}, None, 7)]
+    write_tokenizer(tmp_path, chat_template=[{"name": "default", "template": "yes"}, *named])
+
+    assert loaded(tmp_path).render_chat(MESSAGES) == "yes"
+
+
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
 def test_a_file_that_is_not_utf8_is_named(
     tmp_path: Path, write_tokenizer: WriteTokenizer, name: str
