@@ -97,7 +97,7 @@ def open_results(path: Path | None, inputs: Mapping[str, Path]) -> Iterator[Resu
 
     Raises:
         UserMistake: the file cannot be written, is one of the inputs, or another process
-            writes to it.
+            writes to it; or stdout is closed.
     """
     if path is None:
         texts = Texts()
@@ -106,6 +106,8 @@ def open_results(path: Path | None, inputs: Mapping[str, Path]) -> Iterator[Resu
         finally:
             texts.finish()
     elif str(path) == "-":
+        if sys.stdout is None:
+            raise UserMistake("-o -: stdout is closed")
         yield JsonLines(sys.stdout, path, replaces=False)
     else:
         file = _open_to_append(path, inputs)

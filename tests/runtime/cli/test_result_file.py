@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from click.testing import Result
 
 Run = Callable[..., Result]
+StartNoria = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -66,3 +69,13 @@ def test_what_a_run_reads_is_never_overwritten(
     assert result.exit_code == 2
     assert result.stderr == (f"Error: {output}: is the file of the {name}; write to another one\n")
     assert files[name].read_text() == before
+
+
+def test_a_closed_stdout_is_said_before_anything_is_compiled(
+    start_noria: StartNoria, config: Path, prompts: Path
+) -> None:
+    arguments = ("generate", config, "--prompts", prompts, "-o", "-")
+    with start_noria(*arguments, stdout=None, preexec_fn=lambda: os.close(1)) as noria:
+        _, errors = noria.communicate(timeout=120)
+
+    assert (noria.returncode, errors) == (2, "Error: -o -: stdout is closed\n")
