@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +17,8 @@ import click
 SOME_FAILED = 1
 USER_MISTAKE = 2
 INTERRUPTED = 130
+
+REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 EXIT_STATUSES = """\b
 Exit status:
@@ -43,6 +48,34 @@ def user_file(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def user_stdout() -> Iterator[None]:
+    """Turn what goes wrong with writing to stdout, a full disk say, into a UserMistake.
+
+    An error that names a file, or that no write gives, is not of stdout and stays as it is.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, UserMistake) as error:
+        _drop_what_stdout_refuses()
+        if isinstance(error, UserMistake) or error.filename or error.errno not in REFUSED_WRITES:
+            raise
+        raise UserMistake(f"stdout: {error.strerror}") from error
+
+
+def _drop_what_stdout_refuses() -> None:
+    """Keep python from writing it once more at exit, which ends in a status of its own."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ..errors import NoriaError
 from .bench import bench
 from .check import check
 from .compile import compile_graphs
-from .failures import EXIT_STATUSES, INTERRUPTED, UserMistake, plain_warnings
+from .failures import EXIT_STATUSES, INTERRUPTED, UserMistake, plain_warnings, user_stdout
 from .fetch import fetch
 from .generate import generate
 from .kernels import kernels
@@ -23,7 +23,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command that was named."""
-        with plain_warnings():
+        with plain_warnings(), user_stdout():
             try:
                 return super().invoke(ctx)
             except (NoriaError, NoBucketError) as error:

@@ -108,7 +108,7 @@ def open_results(path: Path | None, inputs: Mapping[str, Path]) -> Iterator[Resu
     elif str(path) == "-":
         if sys.stdout is None:
             raise UserMistake("-o -: stdout is closed")
-        yield JsonLines(sys.stdout, path, replaces=False)
+        yield JsonLines(sys.stdout, Path("stdout"), replaces=False)
     else:
         file = _open_to_append(path, inputs)
         try:

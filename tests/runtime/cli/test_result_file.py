@@ -13,6 +13,9 @@ from click.testing import Result
 
 Run = Callable[..., Result]
 StartNoria = Callable[..., "subprocess.Popen[str]"]
+has_full_device = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="has no device that is always full"
+)
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def prompts(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no device that is always full")
+@has_full_device
 def test_a_full_disk_is_one_line_after_the_summary(run: Run, config: Path, prompts: Path) -> None:
     result = run("generate", config, "--prompts", prompts, "-o", "/dev/full")
 
@@ -79,3 +82,22 @@ def test_a_closed_stdout_is_said_before_anything_is_compiled(
         _, errors = noria.communicate(timeout=120)
 
     assert (noria.returncode, errors) == (2, "Error: -o -: stdout is closed\n")
+
+
+@has_full_device
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", [["check"], ["check", "--json"], ["generate", "-o", "-"]])
+def test_a_full_disk_behind_stdout_is_one_line(
+    start_noria: StartNoria, config: Path, prompts: Path, command: list[str], unbuffered: str
+) -> None:
+    more = ["--prompts", prompts] if command[0] == "generate" else []
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with (
+        Path("/dev/full").open("w") as full,
+        start_noria(*command, config, *more, stdout=full, env=environment) as noria,
+    ):
+        _, errors = noria.communicate(timeout=120)
+
+    assert noria.returncode == 2
+    assert errors.splitlines()[-1] == "Error: stdout: No space left on device"
+    assert "Traceback" not in errors
