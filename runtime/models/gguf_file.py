@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from ..value_text import value_text
 from .architecture import Architecture, inverse_frequencies
 
 TOP_NAMES = {
@@ -74,8 +75,10 @@ class GgufFile:
             reader: Any = gguf.GGUFReader(path)
             # Strings are decoded here; bytes that are not UTF-8 are a ValueError.
             self.metadata: dict[str, Any] = {k: f.contents() for k, f in reader.fields.items()}
-        except (ValueError, IndexError, OSError) as error:
-            raise ModelError(f"{path}: not a readable GGUF file: {error}") from None
+        except (ValueError, LookupError, TypeError, ArithmeticError, OSError) as error:
+            # A key written twice is a KeyError whose text names it.
+            reason = " ".join(str(error).split())
+            raise ModelError(f"{path}: not a readable GGUF file: {reason}") from None
         self._tensors: dict[str, Any] = {tensor.name: tensor for tensor in reader.tensors}
         name = self.metadata.get("general.architecture")
         if name != "llama":
@@ -120,8 +123,13 @@ class GgufFile:
     def eos_token_ids(self) -> tuple[int, ...]:
         """Return the ids that end a text, a turn or a message."""
         keys = ("eos_token_id", "eot_token_id", "eom_token_id")
-        ids = [self.metadata.get(f"tokenizer.ggml.{key}") for key in keys]
-        return tuple(dict.fromkeys(int(token) for token in ids if token is not None))
+        found = {
+            f"tokenizer.ggml.{key}": self.metadata.get(f"tokenizer.ggml.{key}") for key in keys
+        }
+        for key, token in found.items():
+            if token is not None and not _is_integer(token):
+                raise self.error(f"metadata {key} is {value_text(token)}; must be a token id")
+        return tuple(dict.fromkeys(token for token in found.values() if token is not None))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor by Hugging Face name, in file order."""
@@ -135,6 +143,8 @@ class GgufFile:
                 continue
             hf_name, values = self._hf_name(name), self._dequantize(tensor)
             num_heads = undo.get(name.split(".")[-2])
+            if num_heads and len(values) % (2 * num_heads):
+                raise self.error(f"tensor {name} has {len(values)} rows for {num_heads} heads")
             yield hf_name, half_split_rows(values, num_heads) if num_heads else values
 
     def _row_orders(self) -> dict[str, int]:
@@ -144,7 +154,7 @@ class GgufFile:
     def _dequantize(self, tensor: Any) -> NDArray[np.float32]:
         try:
             values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError as error:
+        except (NotImplementedError, ValueError) as error:
             raise self.error(f"{tensor.name}: {error}") from None
         return np.ascontiguousarray(values, dtype=np.float32)
 
@@ -154,7 +164,7 @@ class GgufFile:
             if name == key or name in READ_KEYS:
                 continue
             if value not in NEUTRAL_VALUES.get(name, ()):
-                raise self.error(f"metadata {key} = {value!r} is not supported")
+                raise self.error(f"metadata {key} = {value_text(value)} is not supported")
 
     def _hf_name(self, name: str) -> str:
         layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
@@ -181,11 +191,18 @@ class GgufFile:
         return value
 
     def _size(self, key: str, default: int | None = None) -> int:
-        return int(self._value(key, default))
+        value = self._value(key, default)
+        if not _is_integer(value) or value < 1:
+            shown = value_text(value)
+            raise self.error(f"metadata llama.{key} is {shown}; must be a positive integer")
+        return int(value)
 
     def _number(self, key: str, default: float | None = None) -> float:
         """Read a float that the file holds in fp32 as the decimal that was meant (1e-05)."""
-        return float(str(np.float32(self._value(key, default))))
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(f"metadata llama.{key} is {value_text(value)}; must be a number")
+        return float(str(np.float32(value)))
 
     def _head_dim(self, hidden_size: int, num_heads: int) -> int:
         head_dim = self._size("attention.key_length", hidden_size // num_heads)
@@ -200,7 +217,7 @@ class GgufFile:
         plain = Architecture.from_config(config, source=str(self.path))
         scaling: dict[str, object] = {
             "rope_type": "llama3",
-            "factor": float(factors.max()),
+            "factor": float(factors.max(initial=0.0)),
             "low_freq_factor": 1.0,
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192,
@@ -212,6 +229,10 @@ class GgufFile:
                 f"{ROPE_FACTORS} is not the rope scaling of Llama 3, which alone is supported"
             )
         return scaling
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def half_split_rows(values: NDArray[np.float32], num_heads: int) -> NDArray[np.float32]:

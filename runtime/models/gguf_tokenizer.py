@@ -15,12 +15,19 @@ from gguf import TokenType
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
 
 from ..errors import ModelError
+from ..value_text import value_text
 from .sentencepiece_bpe import sentencepiece_bpe
 
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+LIST_ITEMS: Mapping[str, tuple[type, ...]] = {
+    "tokens": (str,),
+    "merges": (str,),
+    "scores": (int, float),
+    "token_type": (int,),
+}
 SUPPORTED_PRE = ("smollm", "gpt-2", "llama-bpe")
 
 
@@ -42,9 +49,11 @@ def build_tokenizer(metadata: Mapping[str, Any]) -> GgufTokenizer:
     pre = metadata.get("tokenizer.ggml.pre")
     if model == "llama":
         _require(metadata, "tokens", "scores", "token_type")
+        _check(metadata)
         backend = _sentencepiece(metadata)
     elif model == "gpt2" and pre in SUPPORTED_PRE:
         _require(metadata, "tokens", "merges")
+        _check(metadata)
         backend = _byte_level(metadata, pre)
     else:
         supported = ", ".join(SUPPORTED_PRE)
@@ -64,11 +73,53 @@ def _require(metadata: Mapping[str, Any], *keys: str) -> None:
             raise ModelError(f"metadata tokenizer.ggml.{key} is missing")
 
 
+def _check(metadata: Mapping[str, Any]) -> None:
+    """Refuse lists and ids that a damaged file holds, by the name of their key."""
+    lists = {key: metadata.get(f"tokenizer.ggml.{key}") for key in LIST_ITEMS}
+    for key, items in lists.items():
+        if items is not None and not _is_list_of(LIST_ITEMS[key], items):
+            raise ModelError(
+                f"metadata tokenizer.ggml.{key} is no list of {LIST_ITEMS[key][-1].__name__}"
+            )
+    num_tokens = len(lists["tokens"] or ())
+    for key in ("scores", "token_type"):
+        items = lists[key]
+        if items and len(items) != num_tokens:
+            has = f"has {len(items)} items for {num_tokens} tokens"
+            raise ModelError(f"metadata tokenizer.ggml.{key} {has}")
+    for merge in lists["merges"] or ():
+        if " " not in merge:
+            shown = value_text(merge)
+            raise ModelError(f"metadata tokenizer.ggml.merges has {shown}; must be two tokens")
+    _check_ids(metadata, num_tokens)
+
+
+def _check_ids(metadata: Mapping[str, Any], num_tokens: int) -> None:
+    for name in ("bos", "eos", "unknown"):
+        key = f"tokenizer.ggml.{name}_token_id"
+        index = metadata.get(key)
+        if index is None:
+            continue
+        if type(index) is not int or not 0 <= index < num_tokens:
+            fits = f"must be an id of the {num_tokens} tokens"
+            raise ModelError(f"metadata {key} is {value_text(index)}; {fits}")
+
+
+def _is_list_of(kinds: tuple[Any, ...], items: object) -> bool:
+    return isinstance(items, list) and all(type(item) in kinds for item in items)
+
+
 def _byte_level(metadata: Mapping[str, Any], pre: str) -> tokenizers.Tokenizer:
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     vocab = {token: index for index, token in enumerate(tokens)}
-    bpe: Any = models.BPE(vocab, merges, ignore_merges=pre == "llama-bpe")
+    try:
+        bpe: Any = models.BPE(vocab, merges, ignore_merges=pre == "llama-bpe")
+    except Exception as error:  # the library raises plain Exception
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"metadata tokenizer.ggml.merges does not fit the tokens: {reason}"
+        ) from None
     backend = tokenizers.Tokenizer(bpe)
     backend.pre_tokenizer = _pre_tokenizer(pre)
     decoder: Any = decoders.ByteLevel()

@@ -216,6 +216,50 @@ def test_text_that_is_not_utf8_is_one_line(
         GgufFile(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.attention.head_count", 0),
+        ("llama.attention.head_count", "abc"),
+        ("llama.attention.head_count", [-1, -1]),
+        ("llama.embedding_length", 32.5),
+        ("llama.attention.layer_norm_rms_epsilon", "x"),
+        ("tokenizer.ggml.eos_token_id", "x"),
+    ],
+)
+def test_a_damaged_value_is_one_line_that_names_the_key(
+    tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf, key: str, value: object
+) -> None:
+    source = GgufFile(write_gguf(tiny_config, tiny_tensors, metadata={key: value}))
+
+    with pytest.raises(ModelError, match=f"metadata {key} is .*; must be ") as caught:
+        source.config()
+
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_that_do_not_divide_into_heads_are_refused(
+    tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf
+) -> None:
+    changed = {"llama.attention.head_count": 7}
+    source = GgufFile(write_gguf(tiny_config, tiny_tensors, metadata=changed))
+
+    with pytest.raises(ModelError, match=r"attn_q\.weight has 32 rows for 7 heads"):
+        dict(source.tensors())
+
+
+def test_a_key_that_is_written_twice_is_named(
+    tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf
+) -> None:
+    path = write_gguf(
+        tiny_config, tiny_tensors, metadata={"general.name": "a", "general.nam_": "b"}
+    )
+    path.write_bytes(path.read_bytes().replace(b"general.nam_", b"general.name"))
+
+    with pytest.raises(ModelError, match=r"not a readable GGUF file: .*Duplicate general\.name"):
+        GgufFile(path)
+
+
 def test_a_truncated_file_is_one_line(
     tiny_config: Config, tiny_tensors: Tensors, write_gguf: WriteGguf
 ) -> None:

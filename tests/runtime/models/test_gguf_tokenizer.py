@@ -104,6 +104,30 @@ def test_other_tokenizers_are_refused_by_name(changes: dict[str, object], shown:
     assert shown in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("unknown_token_id", 9999),
+        ("bos_token_id", -1),
+        ("eos_token_id", "x"),
+        ("scores", [0.0]),
+        ("token_type", [1, 1]),
+        ("token_type", "x"),
+        ("tokens", [1, 2]),
+        ("tokens", 7),
+        ("merges", ["ab"]),
+        ("merges", ["a zz"]),
+        ("merges", "a b"),
+    ],
+)
+def test_damaged_metadata_is_one_line_that_names_the_key(key: str, value: object) -> None:
+    with pytest.raises(ModelError) as caught:
+        build_tokenizer(metadata("smollm", **{key: value}))
+
+    assert str(caught.value).startswith(f"metadata tokenizer.ggml.{key} ")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_sentencepiece_vocabulary_joins_by_score() -> None:
     """K13: special tokens and bytes take no part; Llama 2 files that do not say add a bos."""
     tokens = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "a", "b", "ab", "\u2581ab", "<s"]
