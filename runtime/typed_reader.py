@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from .errors import ConfigError, NoriaError
 from .schema import Entry, Setting, entries, places, union_members
-from .value_text import value_text
+from .value_text import key_text, value_text
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MEMORY_SIZE = re.compile(r"(\d{1,18})\s*(KiB|MiB|GiB|TiB)")
@@ -248,7 +248,7 @@ def _refuse_unknown(
         fits = f"did you mean {path}{same_level}?"
     else:
         fits = _fitting_elsewhere(key, value, everywhere, known)
-    refuse(path + key, "unknown setting", fits)
+    refuse(path + key_text(key), "unknown setting", fits)
 
 
 def _fitting_elsewhere(

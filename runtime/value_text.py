@@ -28,3 +28,13 @@ def value_text(value: object) -> str:
     ("'tiny'", '[True, None]', 'a number of 2001 bits')
     """
     return _Short().repr(value)
+
+
+def key_text(key: str) -> str:
+    """Write a key as it stands, or as a shortened string if it is no plain word.
+
+    >>> key_text("block_size"), key_text("block_size\\n")
+    ('block_size', "'block_size\\\\n'")
+    """
+    is_plain = key.isprintable() and 0 < len(key) <= MAX_TEXT
+    return key if is_plain else value_text(key)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from .errors import ConfigError
-from .value_text import value_text
+from .value_text import key_text, value_text
 
 INT_TAG = "tag:yaml.org,2002:int"
 FLOAT_TAG = "tag:yaml.org,2002:float"
@@ -124,7 +124,7 @@ def _check_number(path: str, node: yaml.ScalarNode) -> Iterator[tuple[str, str]]
 
 
 def _join(path: str, key: yaml.Node) -> str:
-    name = str(key.value)
+    name = key_text(str(key.value))
     return f"{path}.{name}" if path else name
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..errors import ModelError
 from ..sampling_params import MAX_SEED
-from ..value_text import value_text
+from ..value_text import key_text, value_text
 from .architecture import Architecture
 
 INLINE_KEYS = (
@@ -54,7 +54,7 @@ def read_inline(mapping: Mapping[str, object], source: str = "model") -> tuple[A
     """
     for key in mapping:
         if key not in INLINE_KEYS:
-            raise ModelError(f"{source}.{key}: unknown key; {_fits(str(key))}")
+            raise ModelError(f"{source}.{key_text(str(key))}: unknown key; {_fits(str(key))}")
     seed = mapping.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         fits = "must be an integer from 0 to 2**64 - 1"

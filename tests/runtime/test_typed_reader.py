@@ -33,6 +33,8 @@ UNKNOWN_KEYS = {  # B01
     "neuron_config: {num_seqs_buckets: [4]}": (
         "neuron_config: unknown setting; its keys (num_seqs_buckets) belong at the top level"
     ),
+    '"max_model_len\\n": 4': "'max_model_len\\n': unknown setting; write max_model_len",
+    '"top_k\\e[31m": 4': "'top_k\\x1b[31m': unknown setting; did you mean sampling.top_k?",
     "7: 8": "7: the key is 7 (an integer); settings have names",
     "on: 8": "True: the key is true (a boolean); settings have names",
 }

@@ -34,6 +34,7 @@ REFUSED = {
         "line 1, column 4: could not determine a constructor for the tag "
         "'tag:yaml.org,2002:python/name:os.system'; must be valid YAML"
     ),
+    '"a\\n": 1\n"a\\n": 2': "'a\\n': written twice, in lines 1 and 2; keep one",
     'a: !!int ""': "line 1, column 4: '' does not fit the tag !!int; must be valid YAML",
     "a:\n- !!bool foo": "line 2, column 3: 'foo' does not fit the tag !!bool; must be valid YAML",
     "a: !!timestamp": "line 1, column 4: '' does not fit the tag !!timestamp; must be valid YAML",
