@@ -18,7 +18,7 @@ from .errors import ConfigError, NoriaError
 from .schema import Entry, Setting, entries, places, union_members
 from .value_text import key_text, value_text
 
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 MEMORY_SIZE = re.compile(r"(\d{1,18})\s*(KiB|MiB|GiB|TiB)")
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 MAX_DIGITS = 10
