@@ -48,7 +48,7 @@ HUGE_NUMBERS = {
         "settings have names"
     ),
     f"model: {{vocab_size: {HUGE}, num_attention_heads: 2}}": (
-        "model: vocab_size must be at most 2**31 - 1, not a number of 16001 bits"
+        "model: vocab_size must be at most 1048576, not a number of 16001 bits"
     ),
 }
 
