@@ -26,6 +26,26 @@ IntArray = TypeVar("IntArray", torch.Tensor, npt.NDArray[np.int32])
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """What is fixed about the attention of one layer.
+
+    Attributes:
+        scale: factor of the scores.
+        softcap: bound of the scaled scores, which become ``softcap * tanh(score / softcap)``.
+        window: how many tokens a query sees, its own included; None is all before it.
+        k_scale: what stored keys are multiplied by when they are read; the cache holds
+            ``k / k_scale``. 1 unless the cache is FP8.
+        v_scale: the same for values.
+    """
+
+    scale: float
+    softcap: float | None = None
+    window: int | None = None
+    k_scale: float = 1.0
+    v_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class KVGroup:
     """Layers that share one block pool, one block table and one slot mapping.
 

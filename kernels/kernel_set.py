@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from .contract import AttentionSpec
+
 
 class KernelSet(Protocol):
     """Operators of one target.
@@ -42,7 +44,10 @@ class KernelSet(Protocol):
         """Look up rows of the table: ``[R, E]``. Padded ids are 0."""
 
     def rms_norm(self, x_RE: Tensor, weight_E: Tensor, eps: float) -> Tensor:
-        """Return ``x / sqrt(mean(x^2) + eps) * weight``, the mean in fp32 (fp64 for fp64)."""
+        """Return ``x / sqrt(mean(x^2) + eps) * weight``, computed in fp32 (fp64 for fp64).
+
+        Weights of norms are fp32 (fp64 for fp64), whatever the dtype of x.
+        """
 
     def add_rms_norm(
         self, x_RE: Tensor, residual_RE: Tensor, weight_E: Tensor, eps: float
@@ -77,13 +82,18 @@ class KernelSet(Protocol):
         tile_request: Tensor,
         context_lens_P: Tensor,
         query_lens_P: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write the new keys and values, then attend causally: ``[T, H*D]``.
 
         Request p owns rows ``query_start_loc[p] .. + query_lens[p]``; its token j attends to
-        ``context_lens[p] + j + 1`` cached tokens through row p of the table. Rows of no request
-        (padding) return zeros. Slot -1 writes nothing; table entry -1 is not read.
+        ``context_lens[p] + j + 1`` cached tokens through row p of the table, or to the last
+        ``spec.window`` of them. Rows of no request (padding) return zeros. Slot -1 writes
+        nothing; table entry -1 is not read.
+
+        ``block_offset [P]`` counts the blocks before the table: column w holds tokens from
+        ``(block_offset[p] + w) * block_size`` on. None is 0 for all.
         """
 
     def attend_decode(
@@ -98,12 +108,13 @@ class KernelSet(Protocol):
         block_table_SW: Tensor,
         context_lens_S: Tensor,
         query_lens_S: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write, then attend, with R = S*Q rows in request order: ``[R, H*D]``.
 
         Token j of request s attends to ``context_lens[s] + j + 1`` cached tokens; rows at
-        ``j >= query_lens[s]`` return zeros.
+        ``j >= query_lens[s]`` return zeros. ``spec`` and ``block_offset [S]`` as above.
         """
 
     def greedy(self, logits_RV: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ..kernels.contract import AttentionSpec
 from ..kernels.kernel_set import KernelSet
 from .graph_spec import block_table_name, slot_mapping_name
 from .models.llama import Llama
@@ -29,7 +30,7 @@ class StepAttention:
     ) -> None:
         """Bind one step's inputs: ``caches`` per layer, ``group_of`` a layer its KV group."""
         self.kernels: KernelSet = model.kernels
-        self.scale = model.architecture.head_dim**-0.5
+        self.spec = AttentionSpec(scale=model.architecture.head_dim**-0.5)
         self.inputs = inputs
         self.caches = caches
         self.group_of = group_of
@@ -52,7 +53,7 @@ class PrefillAttention(StepAttention):
             tile_request=inputs["tile_request"],
             context_lens_P=inputs["context_lens"],
             query_lens_P=inputs["query_lens"],
-            scale=self.scale,
+            spec=self.spec,
         )
 
 
@@ -71,7 +72,7 @@ class DecodeAttention(StepAttention):
             block_table_SW=inputs[block_table_name(group)],
             context_lens_S=inputs["context_lens"],
             query_lens_S=inputs["query_lens"],
-            scale=self.scale,
+            spec=self.spec,
         )
 
 

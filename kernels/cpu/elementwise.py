@@ -36,7 +36,7 @@ def _take_rows_calls(outs: tuple[Tensor, ...], table_VE: Tensor, ids_R: Tensor) 
 def _norm_specs(x_RE: Tensor, weight_E: Tensor, eps: float) -> tuple[TensorSpec, ...]:
     check_dtype("x", x_RE)
     check_tensor("x", x_RE, (x_RE.shape[0], weight_E.shape[0]))
-    check_tensor("weight", weight_E, (x_RE.shape[1],), x_RE.dtype)
+    check_tensor("weight", weight_E, (x_RE.shape[1],), torch.float32)
     check_dense("x", x_RE, 1)
     check_contiguous(weight=weight_E)
     return (TensorSpec(tuple(x_RE.shape), x_RE.dtype),)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..contract import check_tensor
+from ..contract import AttentionSpec, check_tensor
 from .buffers import BufferPool
 from .build import BuildError
 from .graph import capture
@@ -122,7 +122,8 @@ class CpuKernels:
         tile_request: Tensor,
         context_lens_P: Tensor,
         query_lens_P: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write the new keys and values, then attend causally: ``[T, H*D]``.
 
@@ -133,7 +134,7 @@ class CpuKernels:
         lens = (context_lens_P, query_lens_P)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_T, block_table_PW)
         result: Tensor = self._apply(
-            "attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, scale, query_start_loc
+            "attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, spec.scale, query_start_loc
         )
         return result
 
@@ -149,7 +150,8 @@ class CpuKernels:
         block_table_SW: Tensor,
         context_lens_S: Tensor,
         query_lens_S: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write, then attend, with R = S*Q rows in request order: ``[R, H*D]``.
 
@@ -158,7 +160,9 @@ class CpuKernels:
         """
         lens = (context_lens_S, query_lens_S)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_R, block_table_SW)
-        result: Tensor = self._apply("attend_decode", q_RHD, k_RKD, v_RKD, *cached, *lens, scale)
+        result: Tensor = self._apply(
+            "attend_decode", q_RHD, k_RKD, v_RKD, *cached, *lens, spec.scale
+        )
         return result
 
     def greedy(self, logits_RV: Tensor) -> Tensor:

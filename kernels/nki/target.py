@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..contract import check_slots, check_tensor
+from ..contract import AttentionSpec, check_slots, check_tensor
 from ..reference import ReferenceKernels
 from .simulator import require_simulator, simulate
 
@@ -60,7 +60,8 @@ class NkiSimKernels(ReferenceKernels):
         tile_request: Tensor,
         context_lens_P: Tensor,
         query_lens_P: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write the new keys and values, then attend causally: ``[T, H*D]``."""
         caches = _array(k_cache_NBKD), _array(v_cache_NBKD)
@@ -73,7 +74,7 @@ class NkiSimKernels(ReferenceKernels):
             _column(query_start_loc),
             _column(context_lens_P),
             _column(query_lens_P),
-            scale,
+            spec.scale,
         )
         return _tensor(out, q_THD)
 
@@ -89,7 +90,8 @@ class NkiSimKernels(ReferenceKernels):
         block_table_SW: Tensor,
         context_lens_S: Tensor,
         query_lens_S: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write, then attend, with R = S*Q rows in request order: ``[R, H*D]``."""
         caches = _array(k_cache_NBKD), _array(v_cache_NBKD)
@@ -101,7 +103,7 @@ class NkiSimKernels(ReferenceKernels):
             _array(block_table_SW),
             _column(context_lens_S),
             _column(query_lens_S),
-            scale,
+            spec.scale,
             query_len,
         )
         return _tensor(out, q_RHD)

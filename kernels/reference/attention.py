@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..contract import PAD_BLOCK_ID, PAD_SLOT_ID, check_slots, check_tensor, num_blocks_for
+from ..contract import (
+    PAD_BLOCK_ID,
+    PAD_SLOT_ID,
+    AttentionSpec,
+    check_slots,
+    check_tensor,
+    num_blocks_for,
+)
 from .layers import wide
 
 
@@ -77,7 +84,8 @@ def attend_decode(
     block_table_SW: Tensor,
     context_lens_S: Tensor,
     query_lens_S: Tensor,
-    scale: float,
+    spec: AttentionSpec,
+    block_offset: Tensor | None = None,
 ) -> Tensor:
     """Write the new keys and values, then attend: ``[R, H*D]``.
 
@@ -86,7 +94,15 @@ def attend_decode(
     """
     rows = decode_rows(q_RHD.shape[0], context_lens_S=context_lens_S, query_lens_S=query_lens_S)
     write(k_RKD, v_RKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_R)
-    return attend(q_RHD, k_cache_NBKD, v_cache_NBKD, block_table_SW, rows, scale=scale)
+    return attend(
+        q_RHD,
+        k_cache_NBKD,
+        v_cache_NBKD,
+        block_table_SW,
+        rows,
+        spec=spec,
+        block_offset=block_offset,
+    )
 
 
 def write(
@@ -122,7 +138,8 @@ def attend(
     block_table: Tensor,
     rows: QueryRows,
     *,
-    scale: float,
+    spec: AttentionSpec,
+    block_offset: Tensor | None = None,
 ) -> Tensor:
     """Attend to the first ``num_keys`` tokens of each row's request: ``[R, H*D]``.
 
@@ -133,7 +150,7 @@ def attend(
     num_columns = _live_columns(q_RHD, k_cache_NBKD, block_table, rows)
     num_rows, num_heads, dim = q_RHD.shape
     q_RKGD = q_RHD.reshape(num_rows, num_kv_heads, num_heads // num_kv_heads, dim)
-    q_RKGD = q_RKGD.to(wide(q_RHD.dtype)) * scale
+    q_RKGD = q_RKGD.to(wide(q_RHD.dtype)) * spec.scale
     state = _SoftmaxState.empty(q_RKGD, v_cache_NBKD.shape[3])
     table_RW = block_table[rows.request]
     offset_B = torch.arange(block_size, dtype=torch.int32)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..contract import check_tensor
+from ..contract import AttentionSpec, check_tensor
 from . import attention, layers, sampler
 
 
@@ -63,7 +63,8 @@ class ReferenceKernels:
         tile_request: Tensor,
         context_lens_P: Tensor,
         query_lens_P: Tensor,
-        scale: float,
+        spec: AttentionSpec,
+        block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write the new keys and values, then attend causally: ``[T, H*D]``.
 
@@ -80,7 +81,13 @@ class ReferenceKernels:
         )
         attention.write(k_TKD, v_TKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_T)
         return attention.attend(
-            q_THD, k_cache_NBKD, v_cache_NBKD, block_table_PW, rows, scale=scale
+            q_THD,
+            k_cache_NBKD,
+            v_cache_NBKD,
+            block_table_PW,
+            rows,
+            spec=spec,
+            block_offset=block_offset,
         )
 
     def compile(

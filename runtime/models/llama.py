@@ -40,6 +40,11 @@ class Weights:
         """Return one tensor in the model's dtype."""
         return self._tensors[name].to(self._dtype).contiguous()
 
+    def norm(self, name: str) -> Tensor:
+        """Return the weight of a norm: fp32 (fp64 for fp64), as kernels take it."""
+        wide = torch.promote_types(self._dtype, torch.float32)
+        return self._tensors[name].to(wide).contiguous()
+
     def linear(self, *names: str, out_dtype: torch.dtype | None = None) -> nn.Module:
         """Pack the linear layers of these names into one, their outputs side by side."""
         weights = [self.get(f"{name}.weight") for name in names]
@@ -72,8 +77,8 @@ class LlamaLayer(nn.Module):
         self.out = weights.linear(f"{attention}.o_proj")
         self.gate_up = weights.linear(f"{mlp}.gate_proj", f"{mlp}.up_proj")
         self.down = weights.linear(f"{mlp}.down_proj")
-        self.register_buffer("attention_norm", weights.get(f"{prefix}.input_layernorm.weight"))
-        self.register_buffer("mlp_norm", weights.get(f"{prefix}.post_attention_layernorm.weight"))
+        self.register_buffer("attention_norm", weights.norm(f"{prefix}.input_layernorm.weight"))
+        self.register_buffer("mlp_norm", weights.norm(f"{prefix}.post_attention_layernorm.weight"))
 
     def attention(
         self, x_RE: Tensor, positions_R: Tensor, cos_sin_CD: Tensor, attend: Attend
@@ -128,7 +133,7 @@ class Llama(nn.Module):
         head = "model.embed_tokens" if architecture.tie_word_embeddings else "lm_head"
         self.head = weights.linear(head, out_dtype=self.logits_dtype)
         self.register_buffer("embedding", weights.get("model.embed_tokens.weight"))
-        self.register_buffer("final_norm", weights.get("model.norm.weight"))
+        self.register_buffer("final_norm", weights.norm("model.norm.weight"))
         table = rope_table(architecture, max_model_len, dtype=self.logits_dtype)
         self.register_buffer("cos_sin", table)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from noria.kernels.contract import (
     PAD_BLOCK_ID,
     PAD_SLOT_ID,
+    AttentionSpec,
     compute_slots,
     num_blocks_for,
     table_width,
@@ -106,7 +107,7 @@ class Step:
         """Return the output rows and both caches; the step itself stays as it is."""
         args = [tensor.clone() for tensor in self.args]
         attend = kernels.attend_prefill if self.is_prefill else kernels.attend_decode
-        output = attend(*args, **self.named, scale=self.heads.scale)
+        output = attend(*args, **self.named, spec=AttentionSpec(scale=self.heads.scale))
         return output, args[3], args[4]
 
     def request_rows(self, output: Tensor) -> list[Tensor]:

@@ -17,6 +17,7 @@ from attention_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noria.kernels.contract import AttentionSpec
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
 
@@ -220,7 +221,7 @@ def test_block_ids_past_2_to_31_elements_are_addressed_in_64_bits(dtype: torch.d
         block_table_SW=torch.full((1, 1), last, dtype=torch.int32),
         context_lens_S=step.named["context_lens_S"],
         query_lens_S=step.named["query_lens_S"],
-        scale=heads.scale,
+        spec=AttentionSpec(scale=heads.scale),
     )
 
     assert caches[0].numel() > 2**31
@@ -247,7 +248,7 @@ def test_scores_near_the_ends_of_the_range_stay_numbers():
             block_table_SW=torch.tensor([[0]], dtype=torch.int32),
             context_lens_S=torch.tensor([1], dtype=torch.int32),
             query_lens_S=torch.tensor([1], dtype=torch.int32),
-            scale=1.0,
+            spec=AttentionSpec(scale=1.0),
         )
 
         assert output.tolist() == [[1.0 if sign > 0 else 2.0] * 8]

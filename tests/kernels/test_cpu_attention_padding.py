@@ -4,6 +4,7 @@ import pytest
 import torch
 from attention_cases import Heads, Layout, Request, Step, make_decode, make_prefill, same_bits
 
+from noria.kernels.contract import AttentionSpec
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
 
@@ -173,7 +174,7 @@ def test_tensors_of_another_shape_dtype_or_layout_are_refused_c05(index: int):
         wide.run(KERNELS)
 
     def clone_nothing(bad: Step) -> None:
-        KERNELS.attend_decode(*bad.args, **bad.named, scale=bad.heads.scale)
+        KERNELS.attend_decode(*bad.args, **bad.named, spec=AttentionSpec(scale=bad.heads.scale))
 
     with pytest.raises(ValueError, match="expected dense rows"):
         clone_nothing(sparse)

@@ -239,7 +239,7 @@ for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
         decoded = make_decode(requests, heads)
         for rows in zip(decoded.request_rows(decoded.run(kernels)[0]), step.request_rows(output)):
             assert same_bits(*rows)
-    x, weight = torch.randn(5, 37).to(dtype), torch.rand(37).to(dtype)
+    x, weight = torch.randn(5, 37).to(dtype), torch.rand(37)
     for name, args in (("rms_norm", (x, weight, 1e-5)), ("silu_mul", (x[:, :36] * 9,))):
         results = [getattr(target, name)(*args) for target in (kernels, reference)]
         torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)

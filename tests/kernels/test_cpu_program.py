@@ -6,6 +6,7 @@ import torch
 from attention_cases import Heads, Layout, Request, make_decode, same_bits
 from torch import Tensor, nn
 
+from noria.kernels.contract import AttentionSpec
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.graph import capture
 from noria.kernels.cpu.program import Program
@@ -41,7 +42,9 @@ class Layer(nn.Module):
         q, k, v = (part.unflatten(1, (-1, 8)) for part in qkv.split([32, 16, 16], dim=1))
         q, k = kernels.rope(q, k, inputs["positions"], self.cos_sin)
         named = {name: inputs[name] for name in inputs if name not in ("ids", "positions")}
-        attended = kernels.attend_decode(q, k, v, *caches, **named, scale=HEADS.scale)
+        attended = kernels.attend_decode(
+            q, k, v, *caches, **named, spec=AttentionSpec(scale=HEADS.scale)
+        )
         x, residual = kernels.add_rms_norm(self.out(attended), residual, self.weight, 1e-5)
         return self.down(kernels.silu_mul(self.gate_up(x))) + residual
 

@@ -18,6 +18,7 @@ from dense_attention import dense_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noria.kernels.contract import AttentionSpec
 from noria.kernels.reference import ReferenceKernels, attention
 from noria.kernels.reference.attention import tree_sum
 
@@ -207,7 +208,7 @@ def test_negative_zero_does_not_tell_how_many_columns_ran():
     rows = attention.QueryRows(torch.tensor([0]), torch.tensor([2], dtype=torch.int32))
     table = torch.tensor([[0, 1]], dtype=torch.int32)
 
-    output = attention.attend(q, keys, values, table, rows, scale=1.0)
+    output = attention.attend(q, keys, values, table, rows, spec=AttentionSpec(scale=1.0))
 
     assert same_bits(output, torch.zeros(1, 1, dtype=torch.float64))
 
@@ -220,7 +221,7 @@ def test_scores_near_the_ends_of_the_range_stay_numbers():
         rows = attention.QueryRows(torch.tensor([0]), torch.tensor([2], dtype=torch.int32))
         table = torch.zeros(1, 1, dtype=torch.int32)
 
-        output = attention.attend(q, keys, values, table, rows, scale=1.0)
+        output = attention.attend(q, keys, values, table, rows, spec=AttentionSpec(scale=1.0))
 
         assert output.item() == (1.0 if sign > 0 else 2.0)
 

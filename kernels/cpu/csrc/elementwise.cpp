@@ -29,7 +29,7 @@ void take_rows(const Arg* args, int64_t task) {
 }
 
 template <class T>
-void norm_row(const T* x, const T* weight, float eps, int64_t width, T* out) {
+void norm_row(const T* x, const float* weight, float eps, int64_t width, T* out) {
   vf squares{};
   for (int64_t e = 0; e < width; e += kWidth) {
     vf value = load(x + e, width - e);
@@ -43,7 +43,7 @@ void norm_row(const T* x, const T* weight, float eps, int64_t width, T* out) {
 template <class T>
 void rms_norm(const Arg* args, int64_t task) {
   const T* x = pointer<const T>(args[0]);
-  const T* weight = pointer<const T>(args[1]);
+  const float* weight = pointer<const float>(args[1]);
   T* out = pointer<T>(args[2]);
   const int64_t width = args[5].i, stride = args[6].i;
   const Rows rows(task, args[3], args[4]);
@@ -54,7 +54,7 @@ void rms_norm(const Arg* args, int64_t task) {
 template <class T>
 void add_rms_norm(const Arg* args, int64_t task) {
   const T* x = pointer<const T>(args[0]);
-  const T* weight = pointer<const T>(args[1]);
+  const float* weight = pointer<const float>(args[1]);
   T* out = pointer<T>(args[2]);
   const int64_t width = args[5].i, x_stride = args[6].i;
   const T* residual = pointer<const T>(args[8]);
