@@ -44,6 +44,15 @@ class AttentionSpec:
     k_scale: float = 1.0
     v_scale: float = 1.0
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value can mean nothing."""
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window is {self.window}, a query sees at least 1 token, its own")
+        named = {"softcap": self.softcap, "k_scale": self.k_scale, "v_scale": self.v_scale}
+        for name, value in named.items():
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value}, expected a finite number above 0")
+
 
 @dataclass(frozen=True, slots=True)
 class KVGroup:
@@ -121,6 +130,15 @@ def check_tensor(
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
     if dtype is not None and tensor.dtype != dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype}, expected {dtype}")
+
+
+def check_cache_scales(spec: AttentionSpec, dtype: torch.dtype) -> None:
+    """Raise ValueError if a cache that is not FP8 comes with scales: it holds plain values."""
+    if dtype == torch.float8_e4m3fn or spec.k_scale == spec.v_scale == 1:
+        return
+    raise ValueError(
+        f"k_scale is {spec.k_scale} and v_scale {spec.v_scale}, a cache of {dtype} expects 1"
+    )
 
 
 def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:

@@ -13,26 +13,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..contract import (
-    PAD_BLOCK_ID,
-    PAD_SLOT_ID,
-    AttentionSpec,
-    check_slots,
-    check_tensor,
-    num_blocks_for,
-)
+from ..contract import PAD_BLOCK_ID, AttentionSpec, check_tensor, num_blocks_for
+from .cache import read_blocks, write
 from .layers import wide
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRows:
-    """Which request each query row belongs to, and how many cached tokens it attends to.
+    """Which request each query row belongs to, and how many tokens of it come up to the row.
 
-    Both are int ``[R]``; a row of no request has 0 keys and names any request.
+    Both are int ``[R]``; a row of no request has 0 tokens and names any request. A window leaves
+    of the tokens only the last.
     """
 
     request: Tensor
-    num_keys: Tensor
+    num_tokens: Tensor
+
+    def first_token(self, window: int | None) -> Tensor:
+        """Return the position of the first token that each row sees: ``[R]``."""
+        start = self.num_tokens if window is None else window
+        return (self.num_tokens - start).clamp(min=0)
 
 
 def prefill_rows(
@@ -44,7 +44,7 @@ def prefill_rows(
     context_lens_P: Tensor,
     query_lens_P: Tensor,
 ) -> QueryRows:
-    """Find the request and the number of keys of each row of a packed prefill step."""
+    """Find the request and the number of tokens of each row of a packed prefill step."""
     num_requests = context_lens_P.shape[0]
     check_tensor("context_lens", context_lens_P, (num_requests,), torch.int32)
     check_tensor("query_lens", query_lens_P, (num_requests,), torch.int32)
@@ -60,7 +60,7 @@ def prefill_rows(
 
 
 def decode_rows(num_rows: int, *, context_lens_S: Tensor, query_lens_S: Tensor) -> QueryRows:
-    """Find the request and the number of keys of each of the S*Q rows of a decode step."""
+    """Find the request and the number of tokens of each of the S*Q rows of a decode step."""
     num_requests = context_lens_S.shape[0]
     check_tensor("context_lens", context_lens_S, (num_requests,), torch.int32)
     check_tensor("query_lens", query_lens_S, (num_requests,), torch.int32)
@@ -93,7 +93,7 @@ def attend_decode(
         ValueError: an input has the wrong shape or dtype, a slot or a length does not fit.
     """
     rows = decode_rows(q_RHD.shape[0], context_lens_S=context_lens_S, query_lens_S=query_lens_S)
-    write(k_RKD, v_RKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_R)
+    write(k_RKD, v_RKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_R, spec=spec)
     return attend(
         q_RHD,
         k_cache_NBKD,
@@ -103,32 +103,6 @@ def attend_decode(
         spec=spec,
         block_offset=block_offset,
     )
-
-
-def write(
-    k_RKD: Tensor,
-    v_RKD: Tensor,
-    k_cache_NBKD: Tensor,
-    v_cache_NBKD: Tensor,
-    slot_mapping_R: Tensor,
-) -> None:
-    """Store each row at its slot; rows at slot -1 are dropped.
-
-    Raises:
-        ValueError: a shape differs, or a slot is neither -1 nor in the cache.
-    """
-    num_blocks, block_size, num_kv_heads, k_dim = k_cache_NBKD.shape
-    num_rows, v_dim = slot_mapping_R.shape[0], v_cache_NBKD.shape[3]
-    check_tensor("k_new", k_RKD, (num_rows, num_kv_heads, k_dim))
-    check_tensor("v_new", v_RKD, (num_rows, num_kv_heads, v_dim))
-    check_tensor("v_cache", v_cache_NBKD, (num_blocks, block_size, num_kv_heads, v_dim))
-    check_tensor("slot_mapping", slot_mapping_R, (num_rows,), torch.int32)
-    check_slots(slot_mapping_R, num_blocks * block_size)  # plain indexing would wrap
-    is_real = slot_mapping_R != PAD_SLOT_ID
-    slots = slot_mapping_R[is_real]
-    blocks, offsets = slots // block_size, slots % block_size
-    k_cache_NBKD[blocks, offsets] = k_RKD[is_real].to(k_cache_NBKD.dtype)
-    v_cache_NBKD[blocks, offsets] = v_RKD[is_real].to(v_cache_NBKD.dtype)
 
 
 def attend(
@@ -141,49 +115,76 @@ def attend(
     spec: AttentionSpec,
     block_offset: Tensor | None = None,
 ) -> Tensor:
-    """Attend to the first ``num_keys`` tokens of each row's request: ``[R, H*D]``.
+    """Attend to the tokens that each row sees: ``[R, H*D]``.
 
-    A table entry of -1 holds no keys. Computed in fp32 (fp64 for fp64), rounded to q's dtype.
-    Columns past the longest row are skipped, which is exact (see the module docstring).
+    Column w of the table holds tokens from ``(block_offset + w) * block_size`` on; an entry of -1
+    holds no keys. Computed in fp32 (fp64 for fp64), rounded to q's dtype. Columns that no row
+    sees are skipped, which is exact (see the module docstring).
+
+    Raises:
+        ValueError: an input has the wrong shape or dtype, or the table lacks what a row sees.
     """
     _, block_size, num_kv_heads, _ = k_cache_NBKD.shape
-    num_columns = _live_columns(q_RHD, k_cache_NBKD, block_table, rows)
+    if block_offset is None:
+        block_offset = torch.zeros(block_table.shape[0], dtype=torch.int32)
+    _check_blocks(q_RHD, k_cache_NBKD, block_table, rows, block_offset)
+    first_R, table_RW = rows.first_token(spec.window), block_table[rows.request]
+    start_R = block_offset[rows.request] * block_size
     num_rows, num_heads, dim = q_RHD.shape
     q_RKGD = q_RHD.reshape(num_rows, num_kv_heads, num_heads // num_kv_heads, dim)
     q_RKGD = q_RKGD.to(wide(q_RHD.dtype)) * spec.scale
     state = _SoftmaxState.empty(q_RKGD, v_cache_NBKD.shape[3])
-    table_RW = block_table[rows.request]
-    offset_B = torch.arange(block_size, dtype=torch.int32)
-    for column in range(num_columns):
+    for column in _seen_columns(first_R - start_R, rows.num_tokens - start_R, table_RW, block_size):
         block_R = table_RW[:, column]
-        is_before_end = column * block_size + offset_B < rows.num_keys[:, None]
-        valid_RB = is_before_end & (block_R != PAD_BLOCK_ID)[:, None]
+        token_RB = start_R[:, None] + torch.arange(block_size * column, block_size * (column + 1))
+        is_seen_RB = (token_RB >= first_R[:, None]) & (token_RB < rows.num_tokens[:, None])
+        valid_RB = is_seen_RB & (block_R != PAD_BLOCK_ID)[:, None]
         # Entry -1 loads block 0 only to fill the shape: nothing of it is valid.
         index_R = torch.where(block_R == PAD_BLOCK_ID, 0, block_R)
-        k_RKBD = k_cache_NBKD[index_R].to(q_RKGD.dtype).transpose(1, 2)
-        v_RKBD = v_cache_NBKD[index_R].to(q_RKGD.dtype).transpose(1, 2)
-        state = state.add_block(q_RKGD, k_RKBD, v_RKBD, valid_RB)
+        k_RKBD = read_blocks(k_cache_NBKD, index_R, q_RKGD.dtype, spec.k_scale)
+        v_RKBD = read_blocks(v_cache_NBKD, index_R, q_RKGD.dtype, spec.v_scale)
+        state = state.add_block(q_RKGD, k_RKBD, v_RKBD, valid_RB, spec.softcap)
     return state.result().flatten(1).to(q_RHD.dtype)
 
 
-def _live_columns(q_RHD: Tensor, k_cache_NBKD: Tensor, block_table: Tensor, rows: QueryRows) -> int:
-    """Check what ``attend`` reads; return how many table columns hold keys of any row."""
-    num_blocks, block_size, num_kv_heads, dim = k_cache_NBKD.shape
-    num_rows, num_heads = rows.num_keys.shape[0], q_RHD.shape[1]
+def _check_blocks(
+    q_RHD: Tensor,
+    k_cache_NBKD: Tensor,
+    block_table: Tensor,
+    rows: QueryRows,
+    block_offset: Tensor,
+) -> None:
+    num_blocks, _, num_kv_heads, dim = k_cache_NBKD.shape
+    num_rows, num_heads = rows.num_tokens.shape[0], q_RHD.shape[1]
     check_tensor("q", q_RHD, (num_rows, num_heads, dim))
     if num_heads % num_kv_heads:
         raise ValueError(f"{num_heads} query heads do not share {num_kv_heads} key/value heads")
     check_tensor("block_table", block_table, tuple(block_table.shape[:2]), torch.int32)
+    check_tensor("block_offset", block_offset, (block_table.shape[0],), torch.int32)
     is_block = (block_table >= PAD_BLOCK_ID) & (block_table < num_blocks)
     if not is_block.all():
         raise ValueError(f"block {int(block_table[~is_block][0])} is not one of {num_blocks}")
-    longest = int(rows.num_keys.max()) if num_rows else 0
-    num_columns = num_blocks_for(longest, block_size)
-    if num_columns > block_table.shape[1]:
+
+
+def _seen_columns(first_R: Tensor, last_R: Tensor, table_RW: Tensor, block_size: int) -> range:
+    """Return the table columns that some row sees tokens ``first .. last - 1`` of, from its start.
+
+    Raises:
+        ValueError: a row sees tokens before its table or past it.
+    """
+    is_live = first_R < last_R
+    if not is_live.any():
+        return range(0)
+    first, last = int(first_R[is_live].min()), int(last_R[is_live].max())
+    if first < 0:
+        raise ValueError(f"a row sees {-first} tokens that lie before its block table")
+    num_columns = num_blocks_for(last, block_size)
+    if num_columns > table_RW.shape[1]:
         raise ValueError(
-            f"a row has {longest} keys, its block table holds {block_table.shape[1] * block_size}"
+            f"a row sees token {last - 1} of its block table, which holds "
+            f"{table_RW.shape[1] * block_size}"
         )
-    return num_columns
+    return range(first // block_size, num_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +203,21 @@ class _SoftmaxState:
         return _SoftmaxState(lowest, zeros, zeros.expand(*zeros.shape[:3], v_dim))
 
     def add_block(
-        self, q_RKGD: Tensor, k_RKBD: Tensor, v_RKBD: Tensor, valid_RB: Tensor
+        self,
+        q_RKGD: Tensor,
+        k_RKBD: Tensor,
+        v_RKBD: Tensor,
+        valid_RB: Tensor,
+        softcap: float | None,
     ) -> _SoftmaxState:
-        """Take in the valid keys of one block.
+        """Take in the valid keys of one block; the cap bounds scores before any is masked.
 
         Invalid scores, weights and values are replaced, never multiplied by 0: they may be NaN.
         """
         valid_R11B = valid_RB[:, None, None]
         dots_RKGB = tree_sum(q_RKGD.unsqueeze(3) * k_RKBD.unsqueeze(2), dim=4)
+        if softcap is not None:
+            dots_RKGB = softcap * (dots_RKGB / softcap).tanh()
         scores_RKGB = torch.where(valid_R11B, dots_RKGB, torch.finfo(dots_RKGB.dtype).min)
         maximum = torch.maximum(self.maximum, scores_RKGB.amax(dim=3, keepdim=True))
         decay = (self.maximum - maximum).exp()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
-from . import attention, layers, sampler
+from . import attention, cache, layers, sampler
 
 
 class ReferenceKernels:
@@ -79,7 +79,7 @@ class ReferenceKernels:
             context_lens_P=context_lens_P,
             query_lens_P=query_lens_P,
         )
-        attention.write(k_TKD, v_TKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_T)
+        cache.write(k_TKD, v_TKD, k_cache_NBKD, v_cache_NBKD, slot_mapping_T, spec=spec)
         return attention.attend(
             q_THD,
             k_cache_NBKD,

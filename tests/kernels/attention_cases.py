@@ -10,35 +10,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from attention_heads import FP8, Heads, same_bits
 from torch import Tensor
 
 from noria.kernels.contract import (
     PAD_BLOCK_ID,
     PAD_SLOT_ID,
-    AttentionSpec,
     compute_slots,
     num_blocks_for,
     table_width,
 )
 from noria.kernels.kernel_set import KernelSet
 
-BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Sizes of one attention layer."""
-
-    num_kv_heads: int = 2
-    group: int = 2
-    k_dim: int = 8
-    v_dim: int = 8
-    block_size: int = 4
-    dtype: torch.dtype = torch.float64
-
-    @property
-    def scale(self) -> float:
-        return self.k_dim**-0.5
+__all__ = [
+    "FP8",
+    "Heads",
+    "Layout",
+    "Request",
+    "Step",
+    "make_decode",
+    "make_prefill",
+    "same_bits",
+    "single_steps",
+]
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,9 @@ class Layout:
 
     ``num_rows`` and ``num_requests`` are the bucket's, None for the tightest; ``filler`` is the
     content of every slot that no request owns, the null block's included.
+
+    With ``dropped``, blocks before a request's window are freed (they hold the filler), and that
+    share of them lies before the table. The rest are entries of -1, or stale with ``stale``.
     """
 
     num_rows: int | None = None
@@ -88,6 +85,18 @@ class Layout:
     query_len: int | None = None
     filler: float = 0.0
     padding: float = 0.0
+    dropped: float | None = None
+    stale: bool = False
+
+    def freed_blocks(self, request: Request, heads: Heads) -> int:
+        """Blocks of the request that were freed."""
+        if self.dropped is None:
+            return 0
+        return heads.first_seen(request.context_len) // heads.block_size
+
+    def block_offset(self, request: Request, heads: Heads) -> int:
+        """Blocks of the request before its table."""
+        return int(self.freed_blocks(request, heads) * (self.dropped or 0))
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class Step:
         """Return the output rows and both caches; the step itself stays as it is."""
         args = [tensor.clone() for tensor in self.args]
         attend = kernels.attend_prefill if self.is_prefill else kernels.attend_decode
-        output = attend(*args, **self.named, spec=AttentionSpec(scale=self.heads.scale))
+        output = attend(*args, **self.named, spec=self.heads.spec)
         return output, args[3], args[4]
 
     def request_rows(self, output: Tensor) -> list[Tensor]:
@@ -176,7 +185,9 @@ def _lay_out(
     generator = torch.Generator().manual_seed(layout.block_seed)
     order = torch.randperm(num_blocks - 1, generator=generator).to(torch.int32) + 1
     blocks = list(order[: sum(needs)].split(needs))
-    width = table_width(max(r.num_tokens for r in requests), block_size=heads.block_size)
+    ends = [r.num_tokens - layout.block_offset(r, heads) * heads.block_size for r in requests]
+    width = table_width(max(ends), block_size=heads.block_size)
+    offsets = [layout.block_offset(request, heads) for request in requests]
     table = torch.full(
         (layout.num_requests or len(requests), width + layout.extra_columns),
         PAD_BLOCK_ID,
@@ -185,12 +196,16 @@ def _lay_out(
     slots = torch.full((num_rows,), PAD_SLOT_ID, dtype=torch.int32)
     rows = [torch.full((num_rows, *s), layout.padding, dtype=heads.dtype) for s in _sizes(heads)]
     caches = [
-        torch.full((num_blocks, heads.block_size, *s), layout.filler, dtype=heads.dtype)
+        torch.full((num_blocks, heads.block_size, *s), layout.filler).to(
+            heads.cache_dtype or heads.dtype
+        )
         for s in _sizes(heads)[1:]
     ]
     expected = [cache.clone() for cache in caches]
     for index, (request, start) in enumerate(zip(requests, starts, strict=True)):
-        table[index, : needs[index]] = blocks[index]
+        freed, offset = layout.freed_blocks(request, heads), offsets[index]
+        first = offset if layout.stale else freed
+        table[index, first - offset : needs[index] - offset] = blocks[index][first:]
         every = compute_slots(
             blocks[index], torch.arange(request.num_tokens, dtype=torch.int32), heads.block_size
         )
@@ -199,17 +214,22 @@ def _lay_out(
         tensors = request.tensors(heads)
         for padded, real in zip(rows, tensors, strict=True):
             padded[new] = real[request.context_len :]
-        for cache, after, real in zip(caches, expected, tensors[1:], strict=True):
-            after.flatten(0, 1)[every] = real
-            context = every[: request.context_len]
-            cache.flatten(0, 1)[context] = real[: request.context_len]
+        stored = [heads.stored(tensors[1], heads.k_scale), heads.stored(tensors[2], heads.v_scale)]
+        kept = freed * heads.block_size
+        for cache, after, real in zip(caches, expected, stored, strict=True):
+            after.flatten(0, 1)[every[kept:]] = real[kept:]
+            context = slice(kept, request.context_len)
+            cache.flatten(0, 1)[every[context]] = real[context]
+    named = {"slots": slots, "table": table}
+    if layout.dropped is not None:
+        named["block_offset"] = _int32(offsets, table.shape[0], 0)
     return Step(
         heads=heads,
         requests=requests,
         is_prefill=False,
         starts=starts,
         args=[*rows, *caches],
-        named={"slots": slots, "table": table},
+        named=named,
         expected_caches=(expected[0], expected[1]),
         blocks=blocks,
     )
@@ -227,13 +247,7 @@ def _int32(values: list[int], size: int, pad: int) -> Tensor:
     return torch.tensor(values + [pad] * (size - len(values)), dtype=torch.int32)
 
 
-def same_bits(first: Tensor, second: Tensor) -> bool:
-    """Compare bit patterns: NaN equals itself, 0.0 differs from -0.0."""
-    integer = BITS[first.dtype]
-    return torch.equal(first.contiguous().view(integer), second.contiguous().view(integer))
-
-
 def single_steps(request: Request) -> Iterator[Request]:
     """The same new tokens, one per step."""
     for position in range(request.context_len, request.num_tokens):
-        yield Request(position, 1, request.seed)
+        yield replace(request, context_len=position, query_len=1)

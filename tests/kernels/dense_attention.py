@@ -7,7 +7,7 @@ no blocks, no tables, no slots, no padding, no online softmax. numpy, fp64.
 from __future__ import annotations
 
 import numpy as np
-from attention_cases import Request, Step
+from attention_cases import Heads, Request, Step
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -19,19 +19,26 @@ def dense_attention(step: Step) -> list[Array]:
 
 
 def _attend_request(step: Step, request: Request) -> Array:
-    q, k, v = (tensor.double().numpy() for tensor in request.tensors(step.heads))
-    rows = [
-        _attend_token(q[position], k[: position + 1], v[: position + 1], step.heads.scale)
-        for position in range(request.context_len, request.num_tokens)
-    ]
+    heads = step.heads
+    q, k, v = request.tensors(heads)
+    q_CHD = q.double().numpy()
+    k_CKD = heads.read(k, heads.k_scale).numpy()
+    v_CKD = heads.read(v, heads.v_scale).numpy()
+    rows = []
+    for position in range(request.context_len, request.num_tokens):
+        seen = slice(0, position + 1)
+        if heads.window is not None:
+            seen = slice(max(0, position + 1 - heads.window), position + 1)
+        rows.append(_attend_token(q_CHD[position], k_CKD[seen], v_CKD[seen], heads))
     return np.stack(rows) if rows else np.zeros((0, q.shape[1] * v.shape[2]))
 
 
-def _attend_token(q_HD: Array, k_CKD: Array, v_CKD: Array, scale: float) -> Array:
-    group = q_HD.shape[0] // k_CKD.shape[1]
-    heads = []
+def _attend_token(q_HD: Array, k_CKD: Array, v_CKD: Array, sizes: Heads) -> Array:
+    outputs = []
     for head, q_D in enumerate(q_HD):
-        scores_C = (k_CKD[:, head // group] @ q_D) * scale
+        scores_C = (k_CKD[:, head // sizes.group] @ q_D) * sizes.scale
+        if sizes.softcap is not None:
+            scores_C = sizes.softcap * np.tanh(scores_C / sizes.softcap)
         weights_C = np.exp(scores_C - scores_C.max())
-        heads.append(weights_C / weights_C.sum() @ v_CKD[:, head // group])
-    return np.concatenate(heads)
+        outputs.append(weights_C / weights_C.sum() @ v_CKD[:, head // sizes.group])
+    return np.concatenate(outputs)

@@ -183,17 +183,23 @@ def test_rows_and_physical_blocks_can_be_permuted(make):
 
 
 @DTYPES
+@pytest.mark.parametrize("window", [None, 1, 5, 8])
 @settings(max_examples=20, deadline=None)
 @given(requests=requests_strategy)
-def test_skipping_columns_past_the_longest_row_is_exact(
-    dtype: torch.dtype, requests: list[Request]
+def test_skipping_columns_that_no_row_sees_is_exact(
+    dtype: torch.dtype, window: int | None, requests: list[Request]
 ):
-    """The loop stops at the last column with keys; running it to the end changes no bit."""
-    step = make_decode(requests, Heads(dtype=dtype), Layout(extra_columns=3, filler=float("nan")))
+    """The loop runs from the first column with keys to the last; all of them change no bit."""
+    layout = Layout(extra_columns=3, filler=float("nan"))
+    step = make_decode(requests, Heads(dtype=dtype, window=window), layout)
     shortened, *_ = step.run(ReferenceKernels())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_live_columns", lambda q, k, table, rows: table.shape[1])
+        patch.setattr(
+            attention,
+            "_seen_columns",
+            lambda first, last, table, block_size: range(table.shape[1]),
+        )
         full, *_ = step.run(ReferenceKernels())
 
     assert same_bits(shortened, full)

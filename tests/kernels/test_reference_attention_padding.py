@@ -30,7 +30,9 @@ def test_poison_in_unused_slots_never_reaches_a_result_c03(make, filler: float, 
     assert is_poison_proof(make, filler, dtype)
 
 
-def _multiply_by_mask(self, q_RKGD: Tensor, k_RKBD: Tensor, v_RKBD: Tensor, valid_RB: Tensor):
+def _multiply_by_mask(
+    self, q_RKGD: Tensor, k_RKBD: Tensor, v_RKBD: Tensor, valid_RB: Tensor, softcap: float | None
+):
     """The classical mistake: right on clean memory, but 0 times NaN is NaN."""
     mask = valid_RB[:, None, None].to(q_RKGD.dtype)
     dots = torch.einsum("rkgd,rkbd->rkgb", q_RKGD, k_RKBD)
@@ -81,7 +83,7 @@ def test_padding_slots_never_write_the_last_slot_c01():
         assert same_bits(step.run(ReferenceKernels())[1], step.expected_caches[0])
 
 
-def _wrapping_write(k_RKD, v_RKD, k_cache, v_cache, slot_mapping) -> None:
+def _wrapping_write(k_RKD, v_RKD, k_cache, v_cache, slot_mapping, *, spec) -> None:
     """Plain indexing: -1 is the last slot."""
     k_cache.flatten(0, 1)[slot_mapping] = k_RKD
     v_cache.flatten(0, 1)[slot_mapping] = v_RKD
@@ -205,7 +207,7 @@ def test_rows_longer_than_their_table_are_refused():
     step = make_decode([Request(15, 1, 3)])
     lens = step.named["context_lens_S"] + 1
 
-    with pytest.raises(ValueError, match="17 keys, its block table holds 16"):
+    with pytest.raises(ValueError, match="sees token 16 of its block table, which holds 16"):
         step.with_named(context_lens_S=lens).run(ReferenceKernels())
 
 
