@@ -46,6 +46,8 @@ def nc_matmul(
 
     Shapes: stationary [K, M], moving [K, N], dst [M, N] in PSUM; K, M <= 128. Without
     ``accumulate`` the first write of a location overwrites and later ones accumulate.
+    Products are summed in fp64 and rounded to fp32 once: in fp32, a BLAS that groups the terms
+    of an element by its place in the matrix would let the place show in the last bit.
     """
     core = tick()
     tile(dst, "dst", PSUM)
@@ -57,8 +59,9 @@ def nc_matmul(
     _check_sizes(dst, stationary, moving, core.generation)
     _check_tiling(stationary, tile_position, tile_size)
     with np.errstate(all="ignore"):
-        left = read_float32(stationary, "stationary")
-        product = left.T @ read_float32(moving, "moving")
+        left = read_float32(stationary, "stationary").astype(np.float64)
+        wide = left.T @ read_float32(moving, "moving").astype(np.float64)
+        product = wide.astype(np.float32)
         if _accumulates(dst, accumulate, core.generation):
             product = to_float32(window(resolved(dst, "dst"))).reshape(product.shape) + product
     write(dst, from_float32(product, dst.dtype), by_matmul=True)
