@@ -21,6 +21,8 @@ PAD_BLOCK_ID = -1
 NULL_BLOCK_ID = 0
 """Block that the pool never hands out; the host's mark of an unused table entry."""
 
+EXPERT_ACTIVATIONS = ("silu",)
+"""What the MLPs of experts may apply to their gate."""
 
 IntArray = TypeVar("IntArray", torch.Tensor, npt.NDArray[np.int32])
 
@@ -139,6 +141,14 @@ def check_cache_scales(spec: AttentionSpec, dtype: torch.dtype) -> None:
     raise ValueError(
         f"k_scale is {spec.k_scale} and v_scale {spec.v_scale}, a cache of {dtype} expects 1"
     )
+
+
+def check_rotated_dims(num_rotated: int, head_dim: int) -> None:
+    """Raise ValueError unless rope can rotate so many dims of a head by halves."""
+    if num_rotated % 2 or not 0 < num_rotated <= head_dim:
+        raise ValueError(
+            f"cos_sin rotates {num_rotated} dims, expected an even number up to head dim {head_dim}"
+        )
 
 
 def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:

@@ -16,9 +16,10 @@ class KernelSet(Protocol):
 
     Shape letters: T tokens of a prefill bucket, S requests of a decode bucket, Q query tokens per
     request, R rows (T or S*Q), P requests of a prefill step, W block table columns, N blocks,
-    B block size, H query heads, K key/value heads, D head dim, E hidden size, F intermediate
-    size, V vocabulary, O outputs, I inputs. Integer tensors are int32. Every operator returns
-    fresh tensors; only ``attend_*`` change an argument (the caches).
+    B block size, H query heads, K key/value heads, D head dim, Y rotated dims of a head,
+    E hidden size, F intermediate size, X experts, A experts of a row, V vocabulary, O outputs,
+    I inputs, M copies of blocks. Integer tensors are int32. Every operator returns fresh tensors;
+    only ``attend_*`` and ``copy_blocks`` change an argument (the caches).
     """
 
     name: str
@@ -40,13 +41,19 @@ class KernelSet(Protocol):
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return zeros in the target's memory, for caches and static buffers."""
 
-    def embed(self, ids_R: Tensor, table_VE: Tensor) -> Tensor:
-        """Look up rows of the table: ``[R, E]``. Padded ids are 0."""
+    def embed(self, ids_R: Tensor, table_VE: Tensor, scale: float = 1.0) -> Tensor:
+        """Look up rows of the table: ``[R, E]``. Padded ids are 0.
 
-    def rms_norm(self, x_RE: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+        Rows are multiplied by ``scale``, which the caller has rounded to the table's dtype, and
+        rounded once.
+        """
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return ``x / sqrt(mean(x^2) + eps) * weight``, computed in fp32 (fp64 for fp64).
 
-        Weights of norms are fp32 (fp64 for fp64), whatever the dtype of x.
+        x is ``[R, E]``, or heads ``[R, H, D]`` (a view with a row stride is fine), of which each
+        is normed alone; the weight has its last dimension. Weights of norms are fp32 (fp64 for
+        fp64), whatever the dtype of x.
         """
 
     def add_rms_norm(
@@ -55,15 +62,51 @@ class KernelSet(Protocol):
         """Return the norm of ``x + residual`` (rounded to the dtype first) and that sum."""
 
     def rope(
-        self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CD: Tensor
+        self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CY: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Rotate halves of q and k (views with a row stride are fine).
+        """Rotate the first Y dims of each head of q and k by halves; the others are copied.
 
-        ``cos_sin_CD`` holds D/2 cosines, then D/2 sines per position, fp32 (fp64 for fp64).
+        ``cos_sin_CY`` holds Y/2 cosines, then Y/2 sines per position, fp32 (fp64 for fp64); Y is
+        even and at most D. Views with a row stride are fine.
         """
 
     def silu_mul(self, gate_up_R2F: Tensor) -> Tensor:
         """Return ``silu(gate) * up`` for rows that hold gate, then up: ``[R, F]``."""
+
+    def gelu_mul(self, gate_up_R2F: Tensor) -> Tensor:
+        """Return ``gelu(gate) * up`` for the same rows, gelu in its approximation by tanh."""
+
+    def soft_cap(self, x_RV: Tensor, cap: float) -> Tensor:
+        """Return ``cap * tanh(x / cap)``."""
+
+    def route(
+        self, logits_RX: Tensor, token_mask_R: Tensor, top_k: int, normalize: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Choose A = ``top_k`` experts per row: ids int32 and weights, both ``[R, A]``.
+
+        Takes the largest logits (of equal ones the lowest ids, NaN last), the largest first.
+        Weights are the softmax over all X logits in fp32 (fp64 for fp64), divided by their sum
+        if ``normalize``. Rows whose ``token_mask`` is 0 have expert -1 and weight 0.
+        """
+
+    def make_experts(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> nn.Module:
+        """Pack X expert MLPs once.
+
+        The module maps ``x_RE, experts_RA int32, weights_RA`` of ``route`` to ``[R, E]``: the sum
+        over a, in order, of ``weights[:, a] * down(act(gate) * up)`` of expert ``experts[:, a]``.
+        ``gate_up(x)`` and ``act(gate) * up`` are rounded to the dtype; what ``down`` gives is
+        weighted and summed in fp32 (fp64 for fp64) and rounded once. Expert -1 is skipped: rows
+        of no expert are exact zeros. ``activation`` is one of ``EXPERT_ACTIVATIONS``.
+        """
+
+    def copy_blocks(
+        self, k_cache_NBKD: Tensor, v_cache_NBKD: Tensor, src_M: Tensor, dst_M: Tensor
+    ) -> None:
+        """Copy block ``src[i]`` of both caches to ``dst[i]``, for int32 lists; src -1 skips.
+
+        A destination is named once, is no source, and is not the null block: the copies may run
+        in any order.
+        """
 
     def take_rows(self, x_RE: Tensor, rows_P: Tensor) -> Tensor:
         """Return the named rows."""
@@ -137,11 +180,12 @@ class KernelSet(Protocol):
         """
 
     def compile(
-        self, graph: nn.Module, inputs: Sequence[object], output: Tensor
+        self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
     ) -> Callable[[], None]:
         """Compile one static graph over these very buffers.
 
         ``inputs`` is the (nested) argument list of ``graph``; its tensors are the static buffers
         that callers fill in place. Each call of the result runs the graph once and leaves what
-        the graph returns in ``output``.
+        the graph returns (one tensor, a tuple of them, or None) in ``outputs``, in order. An
+        output may be an input, and is written after the graph has read everything.
         """

@@ -107,7 +107,7 @@ class CompiledGraphs:
         phase = Phase.PREFILL if isinstance(bucket, PrefillBucket) else Phase.DECODE
         arguments = [inputs, self._cache.keys, self._cache.values]
         self.num_compilations += 1
-        run = self._kernels.compile(self._modules[phase], arguments, logits)
+        run = self._kernels.compile(self._modules[phase], arguments, [logits])
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 

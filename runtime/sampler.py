@@ -111,7 +111,7 @@ def compile_sampler(
     rows = logits_RV.shape[0]
     inputs = sampler_inputs(rows) if sampler is TopKTopPSampler else {}
     token_ids = torch.zeros(rows, dtype=torch.int32)
-    run = kernels.compile(sampler(kernels), [logits_RV, inputs], token_ids)
+    run = kernels.compile(sampler(kernels), [logits_RV, inputs], [token_ids])
     return SamplerGraph(inputs, token_ids, run)
 
 

@@ -32,17 +32,14 @@ class BufferPool:
 
     def take(self, spec: TensorSpec) -> tuple[Tensor, Tensor]:
         """Return a tensor of this spec in the smallest free chunk that fits, and the chunk."""
-        num_elements = 1
-        for size in spec.shape:
-            num_elements *= size
-        num_bytes = max(1, num_elements * spec.dtype.itemsize)
+        num_bytes = max(1, spec.num_elements * spec.dtype.itemsize)
         fitting = [i for i, chunk in enumerate(self._free) if chunk.numel() >= num_bytes]
         if fitting:
             chunk = self._free.pop(min(fitting, key=lambda i: self._free[i].numel()))
         else:
             chunk = self._arena.zeros((num_bytes,), uint8)
             self._chunks.append(chunk)
-        used = chunk[: num_elements * spec.dtype.itemsize]
+        used = chunk[: spec.num_elements * spec.dtype.itemsize]
         return used.view(spec.dtype).view(spec.shape), chunk
 
     def give(self, chunk: Tensor) -> None:

@@ -7,6 +7,7 @@ commands over fixed buffers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: torch.dtype
 
+    @property
+    def num_elements(self) -> int:
+        """How many elements the shape has."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -46,17 +52,22 @@ class Operator:
         return tuple(torch.empty(spec.shape, dtype=spec.dtype) for spec in specs)
 
     def apply(self, library: Library, *args: Any) -> Any:
-        """Return one tensor or a tuple: run now by ``library``, or a node of the graph traced."""
+        """Run now by ``library``, or be a node of the graph traced: of no, one or more results."""
         if torch.compiler.is_exporting():
             return getattr(getattr(torch.ops, NAMESPACE), self.name)(*args)
         outs = self.new(self.specs(*args))
         library.call(self.calls(outs, *args))
-        return outs[0] if len(outs) == 1 else outs
+        return _returned(outs)
 
-    def fake(self, *args: Any) -> Tensor | tuple[Tensor, ...]:
+    def fake(self, *args: Any) -> Tensor | tuple[Tensor, ...] | None:
         """Check and allocate: what export runs, with tensors that hold no data."""
-        outs = self.new(self.specs(*args))
-        return outs[0] if len(outs) == 1 else outs
+        return _returned(self.new(self.specs(*args)))
+
+
+def _returned(outs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
+    if len(outs) > 1:
+        return outs
+    return outs[0] if outs else None
 
 
 def kernel_name(name: str, *dtypes: torch.dtype) -> str:

@@ -41,6 +41,9 @@ def timed(call: Call, seconds: float) -> CommandTime:
         return CommandTime(
             name, 0, sum(_bytes(call.args[index]) for index in (0, 1, 2, 5)), seconds
         )
+    if name == "copy_blocks":
+        copied = int((_tensor(call, 1) >= 0).sum()) * _size(call, 5)
+        return CommandTime(name, 0, 2 * copied, seconds)
     if name == "write_kv":
         written = _size(call, 5) * _size(call, 8) * _tensor(call, 0).itemsize
         return CommandTime(name, 0, 4 * written, seconds)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -73,31 +73,33 @@ class Program:
         return times
 
 
-def lower(graph: StaticGraph, output: Tensor, *, library: Library, pool: BufferPool) -> Program:
-    """Return the program that leaves the graph's result in ``output``.
+def lower(
+    graph: StaticGraph, outputs: Sequence[Tensor], *, library: Library, pool: BufferPool
+) -> Program:
+    """Return the program that leaves the graph's results in ``outputs``.
 
     Raises:
-        ValueError: the graph's result does not fit ``output``, or a node cannot be lowered.
+        ValueError: a result does not fit its output, or a node cannot be lowered.
     """
     pool.start()
-    return _Lowering(graph, output, library=library, pool=pool).run()
+    return _Lowering(graph, outputs, library=library, pool=pool).run()
 
 
 class _Lowering:
     """State of one lowering: the value of each node, and who still needs which chunk."""
 
     def __init__(
-        self, graph: StaticGraph, output: Tensor, *, library: Library, pool: BufferPool
+        self, graph: StaticGraph, outputs: Sequence[Tensor], *, library: Library, pool: BufferPool
     ) -> None:
         self._graph = graph
-        self._output = output
+        self._outputs = outputs
         self._library = library
         self._pool = pool
         self._nodes: list[fx.Node] = list(graph.graph.nodes)
         self._values: dict[fx.Node, Any] = {}
         self._owned: dict[fx.Node, list[Tensor]] = {}
         self._last_use = _last_uses(self._nodes)
-        self._producer = self._find_producer()
+        self._in_place = self._find_producers()
         self._calls: list[Call] = []
         self._steps: list[Callable[[], None]] = []
         self._num_commands = 0
@@ -139,9 +141,9 @@ class _Lowering:
         self._values[node] = outs[0] if len(outs) == 1 else outs
 
     def _new(self, node: fx.Node, index: int, spec: TensorSpec) -> Tensor:
-        is_result = self._producer == (node, index) and spec.dtype == self._output.dtype
-        if is_result and _num_elements(spec) == self._output.numel():
-            return self._output.view(spec.shape)
+        output = self._in_place.get((node, index))
+        if output is not None and (spec.dtype, spec.num_elements) == (output.dtype, output.numel()):
+            return output.view(spec.shape)
         tensor, chunk = self._pool.take(spec)
         self._owned.setdefault(node, []).append(chunk)
         return tensor
@@ -175,35 +177,60 @@ class _Lowering:
             self._calls = []
 
     def _finish(self, node: fx.Node) -> None:
-        results = pytree.tree_leaves(self._resolve(node.args))
-        if len(results) != 1 or not isinstance(results[0], Tensor):
-            raise ValueError(f"the graph returns {len(results)} values, expected one tensor")
-        result, output = results[0], self._output
-        if result.shape != output.shape or result.dtype != output.dtype:
-            raise ValueError(
-                f"the graph returns {result.dtype} {tuple(result.shape)}, "
-                f"its output buffer is {output.dtype} {tuple(output.shape)}"
-            )
-        if result.data_ptr() != output.data_ptr() or not result.is_contiguous():
+        results = [
+            leaf for leaf in pytree.tree_leaves(self._resolve(node.args)) if leaf is not None
+        ]
+        if len(results) != len(self._outputs):
+            raise ValueError(f"the graph returns {len(results)} values, not {len(self._outputs)}")
+        copies = []
+        for result, output in zip(results, self._outputs, strict=True):
+            _check_fits(result, output)
+            if result.data_ptr() != output.data_ptr() or not result.is_contiguous():
+                copies.append((result, output))
+        written = {_storage(output) for _, output in copies}
+        for index, (result, output) in enumerate(copies):
+            if _storage(result) in written:  # read it before another copy writes to it
+                staged = torch.empty_like(output)
+                self._add_step(functools.partial(staged.copy_, result))
+                copies[index] = (staged, output)
+        for result, output in copies:
             self._add_step(functools.partial(output.copy_, result))
 
-    def _find_producer(self) -> tuple[fx.Node, int] | None:
-        """Return the operator result that can be computed right in the output buffer, if any."""
+    def _find_producers(self) -> dict[tuple[fx.Node, int], Tensor]:
+        """Return the operator results that can be computed right in an output buffer."""
         inputs = {_storage(value) for value in self._graph.placeholders.values()}
-        if not self._output.is_contiguous() or _storage(self._output) in inputs:
-            return None
-        results = self._nodes[-1].all_input_nodes
-        node, index = results[0] if len(results) == 1 else None, 0
-        while isinstance(node, fx.Node) and node.op == "call_function":
-            if isinstance(node.target, torch._ops.OpOverload):
-                if node.target.namespace == NAMESPACE:
-                    return node, index
-                if node.target._schema.name.split("::")[1] not in _KEEP_ORDER:
-                    return None
-            elif node.target is operator.getitem:
-                index = int(node.args[1])  # type: ignore[arg-type]
-            node = node.args[0]  # type: ignore[assignment]
-        return None
+        results = [node for node in pytree.tree_leaves(self._nodes[-1].args) if node is not None]
+        producers = {}
+        for node, output in zip(results, self._outputs, strict=False):  # _finish counts them
+            producer = _find_producer(node)
+            if producer and output.is_contiguous() and _storage(output) not in inputs:
+                producers[producer] = output
+        return producers
+
+
+def _find_producer(node: object) -> tuple[fx.Node, int] | None:
+    """Return the operator and which result of it a node is, elements in the same order."""
+    index = 0
+    while isinstance(node, fx.Node) and node.op == "call_function":
+        if isinstance(node.target, torch._ops.OpOverload):
+            if node.target.namespace == NAMESPACE:
+                return node, index
+            if node.target._schema.name.split("::")[1] not in _KEEP_ORDER:
+                return None
+        elif node.target is operator.getitem:
+            index = int(node.args[1])  # type: ignore[arg-type]
+        node = node.args[0]
+    return None
+
+
+def _check_fits(result: object, output: Tensor) -> None:
+    if not isinstance(result, Tensor):
+        raise ValueError(f"the graph returns {result}, expected tensors")
+    if result.shape != output.shape or result.dtype != output.dtype:
+        raise ValueError(
+            f"the graph returns {result.dtype} {tuple(result.shape)}, "
+            f"its output buffer is {output.dtype} {tuple(output.shape)}"
+        )
 
 
 def _last_uses(nodes: list[fx.Node]) -> dict[int, list[fx.Node]]:
@@ -240,10 +267,6 @@ def _storage(tensor: Tensor) -> int:
 def _shares_memory(value: object, args: object) -> bool:
     known = {_storage(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)}
     return all(_storage(leaf) in known for leaf in pytree.tree_leaves(value))
-
-
-def _num_elements(spec: TensorSpec) -> int:
-    return functools.reduce(operator.mul, spec.shape, 1)
 
 
 def _empty_like(value: Any) -> Any:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
+from ..reference import experts, layers
 from .buffers import BufferPool
 from .build import BuildError
+from .experts import Experts
 from .graph import capture
 from .linear import Linear
 from .memory import Arena
@@ -74,14 +76,16 @@ class CpuKernels:
         """Return zeros on large pages, where the system has them."""
         return self._arena.zeros(shape, dtype)
 
-    def embed(self, ids_R: Tensor, table_VE: Tensor) -> Tensor:
-        """Return the rows ``[R, E]`` of the table."""
-        result: Tensor = self._apply("take_rows", table_VE, ids_R)
-        return result
+    def embed(self, ids_R: Tensor, table_VE: Tensor, scale: float = 1.0) -> Tensor:
+        """Return the rows ``[R, E]`` of the table, times ``scale`` and rounded once."""
+        rows: Tensor = self._apply("take_rows", table_VE, ids_R)
+        return rows if scale == 1.0 else (rows.float() * scale).to(rows.dtype)
 
-    def rms_norm(self, x_RE: Tensor, weight_E: Tensor, eps: float) -> Tensor:
-        """Return ``x / sqrt(mean(x^2) + eps) * weight``, rounded once."""
-        result: Tensor = self._apply("rms_norm", x_RE, weight_E, eps)
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return ``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension, rounded once."""
+        if x.dim() == 3:
+            return layers.rms_norm(x, weight, eps)
+        result: Tensor = self._apply("rms_norm", x, weight, eps)
         return result
 
     def add_rms_norm(
@@ -92,16 +96,45 @@ class CpuKernels:
         return normed, total
 
     def rope(
-        self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CD: Tensor
+        self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CY: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Rotate the first half of each head against the second, by the row's position."""
-        q, k = self._apply("rope", q_RHD, k_RKD, positions_R, cos_sin_CD)
+        """Rotate the first half of each head's Y dims against the second, copy the others."""
+        if cos_sin_CY.shape[1] != q_RHD.shape[2]:
+            return layers.rope(q_RHD, k_RKD, positions_R, cos_sin_CY)
+        q, k = self._apply("rope", q_RHD, k_RKD, positions_R, cos_sin_CY)
         return q, k
 
     def silu_mul(self, gate_up_R2F: Tensor) -> Tensor:
         """Return ``silu(gate) * up``: ``[R, F]``, rounded once."""
         result: Tensor = self._apply("silu_mul", gate_up_R2F)
         return result
+
+    def gelu_mul(self, gate_up_R2F: Tensor) -> Tensor:
+        """Return ``gelu(gate) * up``: ``[R, F]``, rounded once; gelu is approximated by tanh."""
+        return layers.gelu_mul(gate_up_R2F)
+
+    def soft_cap(self, x_RV: Tensor, cap: float) -> Tensor:
+        """Return ``cap * tanh(x / cap)``, rounded once."""
+        return layers.soft_cap(x_RV, cap)
+
+    def route(
+        self, logits_RX: Tensor, token_mask_R: Tensor, top_k: int, normalize: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the ``top_k`` experts of each row, and their weights: int32 and fp32."""
+        return experts.route(logits_RX, token_mask_R, top_k, normalize)
+
+    def make_experts(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> nn.Module:
+        """Pack the weights of X expert MLPs; the originals are not kept."""
+        return Experts(gate_up_X2FE, down_XEF, activation)
+
+    def copy_blocks(
+        self, k_cache_NBKD: Tensor, v_cache_NBKD: Tensor, src_M: Tensor, dst_M: Tensor
+    ) -> None:
+        """Copy block ``src[i]`` of both caches to ``dst[i]``; src -1 skips.
+
+        A block outside the cache is neither read nor written, and copies run in order.
+        """
+        self._apply("copy_blocks", k_cache_NBKD, v_cache_NBKD, src_M, dst_M)
 
     def take_rows(self, x_RE: Tensor, rows_P: Tensor) -> Tensor:
         """Return the named rows ``[P, E]``."""
@@ -185,15 +218,16 @@ class CpuKernels:
         return result
 
     def compile(
-        self, graph: nn.Module, inputs: Sequence[object], output: Tensor
+        self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
     ) -> Callable[[], None]:
         """Lower one static graph to commands over these very buffers.
 
-        The result writes straight into ``output``. What it computes in between is in memory that
-        all graphs of this kernel set share: two of them must never run at the same time.
+        The result writes straight into ``outputs``, where they are no inputs. What it computes in
+        between is in memory that all graphs of this kernel set share: two of them must never run
+        at the same time.
 
         Raises:
-            ValueError: the graph is not static, or its result does not fit ``output``.
+            ValueError: the graph is not static, or its results do not fit ``outputs``.
         """
         static = capture(graph, inputs)
-        return lower(static, output, library=self._library, pool=self._pool)
+        return lower(static, outputs, library=self._library, pool=self._pool)

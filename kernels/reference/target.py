@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
-from . import attention, cache, layers, sampler
+from . import attention, blocks, cache, experts, layers, sampler
 
 
 class ReferenceKernels:
     """Operators in plain torch on the CPU, for fp64, fp32 and bf16 alike.
 
-    Attention, norms, rope, silu_mul and the sampler treat every row alone, to the bit: its
-    result does not depend on the number of rows, its place among them or the table width.
+    Attention, norms, rope, activations, experts and the sampler treat every row alone, to the bit:
+    its result does not depend on the number of rows, its place among them or the table width.
     Linear layers promise less (see ``layers.Linear``).
     """
 
@@ -26,6 +26,10 @@ class ReferenceKernels:
     add_rms_norm = staticmethod(layers.add_rms_norm)
     rope = staticmethod(layers.rope)
     silu_mul = staticmethod(layers.silu_mul)
+    gelu_mul = staticmethod(layers.gelu_mul)
+    soft_cap = staticmethod(layers.soft_cap)
+    route = staticmethod(experts.route)
+    copy_blocks = staticmethod(blocks.copy_blocks)
     take_rows = staticmethod(layers.take_rows)
     attend_decode = staticmethod(attention.attend_decode)
     greedy = staticmethod(sampler.greedy)
@@ -48,6 +52,10 @@ class ReferenceKernels:
     ) -> nn.Module:
         """Keep the weight for ``[R, I] -> [R, O]``, the result in ``out_dtype``."""
         return layers.Linear(weight_OI, bias_O, out_dtype)
+
+    def make_experts(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> nn.Module:
+        """Keep the weights of X expert MLPs."""
+        return experts.Experts(gate_up_X2FE, down_XEF, activation)
 
     def attend_prefill(
         self,
@@ -91,18 +99,29 @@ class ReferenceKernels:
         )
 
     def compile(
-        self, graph: nn.Module, inputs: Sequence[object], output: Tensor
+        self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
     ) -> Callable[[], None]:
         """Bind the graph to its buffers; nothing is compiled.
 
         Raises:
-            ValueError: when run, if the graph's result does not fit ``output`` exactly.
+            ValueError: when run, if the graph's results do not fit ``outputs`` exactly.
         """
 
         def run() -> None:
             with torch.no_grad():
-                result = graph(*inputs)
-                check_tensor("graph output", result, tuple(output.shape), output.dtype)
-                output.copy_(result)
+                results = _results(graph(*inputs))
+                if len(results) != len(outputs):
+                    raise ValueError(f"the graph returns {len(results)} values, not {len(outputs)}")
+                for result, output in zip(results, outputs, strict=True):
+                    check_tensor("graph output", result, tuple(output.shape), output.dtype)
+                # An output may be an input, of which another result is a view.
+                for result, output in zip([r.clone() for r in results], outputs, strict=True):
+                    output.copy_(result)
 
         return run
+
+
+def _results(returned: Tensor | Sequence[Tensor] | None) -> Sequence[Tensor]:
+    if returned is None:
+        return ()
+    return (returned,) if isinstance(returned, Tensor) else returned

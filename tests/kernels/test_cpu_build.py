@@ -176,7 +176,7 @@ def test_a_compiler_given_by_path_needs_none_on_path(tmp_path, monkeypatch):
 
     linear = kernels.make_linear(torch.eye(8), None, torch.float32)
     x, output = torch.arange(16.0).view(2, 8), torch.zeros(2, 8)
-    kernels.compile(linear, [x], output)()
+    kernels.compile(linear, [x], [output])()
     assert torch.equal(linear(x), x)
     assert torch.equal(output, x)
     assert kernels.greedy(x).tolist() == [7, 7]

@@ -120,7 +120,7 @@ def test_graphs_run(torch_kernels):
             return self.linear(torch_kernels.silu_mul(x))
 
     x, output = torch.ones(2, 16), torch.zeros(2, 4)
-    run = torch_kernels.compile(Graph(), [x], output)
+    run = torch_kernels.compile(Graph(), [x], [output])
     run()
 
     torch.testing.assert_close(output, torch.full((2, 4), 8 * 0.7310586))

@@ -50,7 +50,7 @@ KINDS = [
 def test_torch_operators_run_between_commands(kind: str):
     x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
     output = torch.zeros(4, 8)
-    run = KERNELS.compile(Torch(kind), [x, weight], output)
+    run = KERNELS.compile(Torch(kind), [x, weight], [output])
 
     for _ in range(3):
         x.copy_(torch.randn(4, 8))
@@ -70,7 +70,7 @@ def test_the_result_may_be_a_view_of_an_operators_result():
     x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
     outputs = [torch.zeros(2, 2, 8), torch.zeros(2, 8)]
     runs = [
-        KERNELS.compile(graph, [x, weight], output)
+        KERNELS.compile(graph, [x, weight], [output])
         for graph, output in zip((Reshaped(), Part()), outputs, strict=True)
     ]
 
@@ -92,7 +92,7 @@ def test_an_output_that_is_also_an_input_is_written_last():
     x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
     expected = Twice()(x, weight)
 
-    KERNELS.compile(Twice(), [x, weight], x)()
+    KERNELS.compile(Twice(), [x, weight], [x])()
 
     assert same_bits(x, expected)
 
@@ -102,21 +102,84 @@ def test_an_output_buffer_that_does_not_fit_is_refused():
 
     for output in (torch.zeros(4, 7), torch.zeros(4, 8, dtype=torch.bfloat16)):
         with pytest.raises(ValueError, match="output buffer is"):
-            KERNELS.compile(Torch("unused"), [x, weight], output)
+            KERNELS.compile(Torch("unused"), [x, weight], [output])
 
 
-def test_a_graph_with_two_results_is_refused():
-    class Two(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return KERNELS.silu_mul(x), x
+class Results(nn.Module):
+    """A graph whose results are chosen by a function of x and weight."""
 
-    with pytest.raises(ValueError, match="returns 2 values, expected one tensor"):
-        KERNELS.compile(Two(), [torch.ones(2, 8)], torch.zeros(2, 4))
+    def __init__(self, results) -> None:
+        super().__init__()
+        self.results = results
+
+    def forward(self, x: Tensor, weight: Tensor):
+        return self.results(x, weight)
+
+
+RESULTS = {
+    "none": (lambda x, w: None, 0),
+    "one in a tuple": (lambda x, w: (KERNELS.rms_norm(x, w, 1e-5),), 1),
+    "both of an operator": (lambda x, w: KERNELS.add_rms_norm(x, x.flip(0), w, 1e-5), 2),
+    "both, in the other order": (
+        lambda x, w: KERNELS.add_rms_norm(x, x.flip(0), w, 1e-5)[::-1],
+        2,
+    ),
+    "one twice": (lambda x, w: (KERNELS.rms_norm(x, w, 1e-5),) * 2, 2),
+    "one and what is computed from it": (
+        lambda x, w: ((y := KERNELS.rms_norm(x, w, 1e-5)), KERNELS.rms_norm(y, w, 1.0)),
+        2,
+    ),
+    "of torch and an input": (lambda x, w: (x * 2, KERNELS.rms_norm(x, w, 1e-5), x), 3),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_graph_has_any_number_of_results(name: str):
+    results, number = RESULTS[name]
+    x, weight = torch.randn(4, 8), torch.rand(8) + 0.5
+    outputs = [torch.full((4, 8), float("nan")) for _ in range(number)]
+    run = KERNELS.compile(Results(results), [x, weight], outputs)
+
+    for _ in range(2):
+        x.copy_(torch.randn(4, 8))
+        run()
+        expected = results(x, weight) or ()
+        for output, value in zip(outputs, expected, strict=True):
+            assert same_bits(output, value)
+
+
+def test_all_results_of_operators_are_computed_in_their_outputs():
+    results, _ = RESULTS["both of an operator"]
+    outputs = [torch.zeros(4, 8), torch.zeros(4, 8)]
+
+    run = KERNELS.compile(Results(results), [torch.ones(4, 8), torch.ones(8)], outputs)
+
+    assert len(run.steps) == 2  # x.flip, then commands: nothing is copied
+
+
+def test_outputs_that_are_also_inputs_may_be_exchanged():
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    before = y.clone(), x.clone()
+    run = KERNELS.compile(Results(lambda x, y: (y, x)), [x, y], [x, y])
+
+    run()
+
+    assert same_bits(x, before[0])
+    assert same_bits(y, before[1])
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_another_number_of_results_than_outputs_is_refused(number: int):
+    results, _ = RESULTS["both of an operator"]
+    outputs = [torch.zeros(4, 8) for _ in range(number)]
+
+    with pytest.raises(ValueError, match=f"the graph returns 2 values, not {number}"):
+        KERNELS.compile(Results(results), [torch.ones(4, 8), torch.ones(8)], outputs)
 
 
 def test_wrong_shapes_are_refused_when_compiling():
     with pytest.raises(ValueError, match=r"x has shape \(4, 8\), expected \(4, 7\)"):
-        KERNELS.compile(Torch("unused"), [torch.ones(4, 8), torch.ones(7)], torch.zeros(4, 8))
+        KERNELS.compile(Torch("unused"), [torch.ones(4, 8), torch.ones(7)], [torch.zeros(4, 8)])
 
 
 def test_data_dependent_shapes_are_refused():
@@ -125,4 +188,4 @@ def test_data_dependent_shapes_are_refused():
             return x[x > 0]
 
     with pytest.raises(ValueError, match="shape that is not static"):
-        KERNELS.compile(Unknown(), [torch.ones(4)], torch.zeros(4))
+        KERNELS.compile(Unknown(), [torch.ones(4)], [torch.zeros(4)])

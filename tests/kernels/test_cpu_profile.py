@@ -61,7 +61,7 @@ class Model(nn.Module):
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_profiling_runs_the_graph_and_times_every_command(num_threads: int):
     kernels, output = CpuKernels(), torch.zeros(6, 4)
-    run = kernels.compile(Model(kernels), [torch.zeros(6, dtype=torch.int32)], output)
+    run = kernels.compile(Model(kernels), [torch.zeros(6, dtype=torch.int32)], [output])
     threads = torch.get_num_threads()
 
     torch.set_num_threads(num_threads)

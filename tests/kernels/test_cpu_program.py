@@ -67,7 +67,7 @@ def test_a_graph_matches_eager_to_the_bit_and_the_reference_closely():
     eager_caches, graph_caches, other_caches = clones(caches), clones(caches), clones(caches)
     output = torch.full((8, WIDTH), float("nan"))
 
-    KERNELS.compile(Layer(KERNELS), [inputs, graph_caches], output)()
+    KERNELS.compile(Layer(KERNELS), [inputs, graph_caches], [output])()
 
     assert same_bits(output, Layer(KERNELS)(inputs, eager_caches))
     assert all(same_bits(*pair) for pair in zip(graph_caches, eager_caches, strict=True))
@@ -79,7 +79,7 @@ def test_compiling_changes_no_input():
     inputs, caches = make_inputs(1)
     before = clones([*inputs.values(), *caches])
 
-    KERNELS.compile(Layer(KERNELS), [inputs, caches], torch.zeros(8, WIDTH))
+    KERNELS.compile(Layer(KERNELS), [inputs, caches], [torch.zeros(8, WIDTH)])
 
     for tensor, copy in zip([*inputs.values(), *caches], before, strict=True):
         assert torch.equal(tensor, copy)
@@ -88,7 +88,7 @@ def test_compiling_changes_no_input():
 def test_inputs_are_read_where_they_lie_at_every_run():
     inputs, caches = make_inputs(1)
     output = torch.zeros(8, WIDTH)
-    run = KERNELS.compile(Layer(KERNELS), [inputs, caches], output)
+    run = KERNELS.compile(Layer(KERNELS), [inputs, caches], [output])
 
     for seed in (5, 6):
         new_inputs, new_caches = make_inputs(seed)
@@ -107,7 +107,7 @@ def test_graphs_share_memory_and_weights_and_do_not_disturb_each_other():
     runs = []
     sizes = []
     for (inputs, caches), output in zip(steps, outputs, strict=True):
-        runs.append(kernels.compile(layer, [inputs, caches], output))
+        runs.append(kernels.compile(layer, [inputs, caches], [output]))
         sizes.append(kernels._pool.num_bytes)
 
     for _ in range(2):
@@ -147,7 +147,7 @@ def test_constants_of_the_trace_are_kept():
 
     output = torch.zeros(2)
 
-    KERNELS.compile(Constant(), [torch.ones(2)], output)()
+    KERNELS.compile(Constant(), [torch.ones(2)], [output])()
 
     assert output.tolist() == [2.0, 3.0]
 
@@ -160,7 +160,7 @@ def test_memory_inside_a_graph_is_reused():
             return x
 
     kernels, x = CpuKernels(), torch.ones(4, 8)
-    run = kernels.compile(Chain(), [x, torch.ones(8)], torch.zeros(4, 8))
+    run = kernels.compile(Chain(), [x, torch.ones(8)], [torch.zeros(4, 8)])
 
     assert run.num_commands == 40
     assert kernels._pool.num_bytes == 2 * x.nbytes
@@ -170,7 +170,7 @@ def test_programs_keep_what_they_point_to_alive():
     inputs, caches = make_inputs(1)
     expected = Layer(KERNELS)(inputs, clones(caches))
     output = torch.zeros(8, WIDTH)
-    run = KERNELS.compile(Layer(KERNELS), [inputs, caches], output)
+    run = KERNELS.compile(Layer(KERNELS), [inputs, caches], [output])
     del inputs, caches
     gc.collect()
     noise = [torch.full((1000,), float("nan")) for _ in range(100)]
@@ -190,7 +190,7 @@ def test_a_model_is_one_list_of_commands():
     inputs, caches = make_inputs(1)
     output = torch.zeros(8, WIDTH)
 
-    run = KERNELS.compile(Pure(KERNELS), [inputs, caches], output)
+    run = KERNELS.compile(Pure(KERNELS), [inputs, caches], [output])
 
     assert isinstance(run, Program)
     assert (len(run.steps), run.num_commands) == (1, 4)

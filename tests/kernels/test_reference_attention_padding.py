@@ -232,7 +232,7 @@ class Doubled(nn.Module):
 
 def test_compile_binds_the_buffers_it_is_given():
     x, bias, output = torch.ones(3), torch.zeros(3), torch.empty(3)
-    run = ReferenceKernels().compile(Doubled(), [x, [bias]], output)
+    run = ReferenceKernels().compile(Doubled(), [x, [bias]], [output])
 
     run()
     assert output.tolist() == [2, 2, 2]
@@ -242,8 +242,27 @@ def test_compile_binds_the_buffers_it_is_given():
     assert output.tolist() == [7, 7, 7]
 
 
+def test_compile_takes_several_results_or_none():
+    class Several(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return y, x
+
+    class Nothing(nn.Module):
+        def forward(self, x: Tensor) -> None:
+            x.add_(1)
+
+    x, y, kernels = torch.zeros(3), torch.ones(3), ReferenceKernels()
+
+    kernels.compile(Several(), [x, y], [x, y])()
+    kernels.compile(Nothing(), [x], [])()
+
+    assert (x.tolist(), y.tolist()) == ([2, 2, 2], [0, 0, 0])
+    with pytest.raises(ValueError, match="the graph returns 2 values, not 1"):
+        kernels.compile(Several(), [x, y], [x])()
+
+
 def test_compile_refuses_an_output_of_another_shape():
-    run = ReferenceKernels().compile(Doubled(), [torch.ones(3), [torch.ones(3)]], torch.empty(1))
+    run = ReferenceKernels().compile(Doubled(), [torch.ones(3), [torch.ones(3)]], [torch.empty(1)])
 
     with pytest.raises(ValueError, match="graph output has shape"):
         run()

@@ -125,8 +125,8 @@ class Failing(ReferenceKernels):
         super().__init__()
         self.rng = rng
 
-    def compile(self, graph, inputs, output):
-        run = super().compile(graph, inputs, output)
+    def compile(self, graph, inputs, outputs):
+        run = super().compile(graph, inputs, outputs)
 
         def sometimes() -> None:
             if self.rng.random() < 0.05:

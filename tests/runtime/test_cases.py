@@ -54,9 +54,9 @@ class CountingKernels(ReferenceKernels):
         super().__init__()
         self.num_compiled = 0
 
-    def compile(self, graph, inputs, output):
+    def compile(self, graph, inputs, outputs):
         self.num_compiled += 1
-        return super().compile(graph, inputs, output)
+        return super().compile(graph, inputs, outputs)
 
 
 def test_b12_a_request_that_leaves_a_full_bucket_leaves_every_array_whole(make_engine, make_shape):

@@ -96,8 +96,8 @@ def test_every_graph_and_sampler_runs_before_serving(make_engine, make_shape):
     ran = []
 
     class Counting(ReferenceKernels):
-        def compile(self, graph, inputs, output):
-            run, number = super().compile(graph, inputs, output), len(compiled)
+        def compile(self, graph, inputs, outputs):
+            run, number = super().compile(graph, inputs, outputs), len(compiled)
             compiled.append(number)
             return lambda: (ran.append(number), run())
 
@@ -116,12 +116,12 @@ def test_a_difference_in_any_one_graph_is_found(make_engine, make_shape, culprit
     class OneOff(ReferenceKernels):
         num_models = 0
 
-        def compile(self, graph, inputs, output):
-            run = super().compile(graph, inputs, output)
-            if output.dim() == 1:
+        def compile(self, graph, inputs, outputs):
+            run = super().compile(graph, inputs, outputs)
+            if outputs[0].dim() == 1:
                 return run
             self.num_models += 1
-            return run if self.num_models != culprit + 1 else lambda: (run(), output.add_(1e-6))
+            return run if self.num_models != culprit + 1 else lambda: (run(), outputs[0].add_(1e-6))
 
     shape = make_shape(tokens=(16, 32, 64), seqs=(4, 8))
 
@@ -149,10 +149,10 @@ def test_requests_that_start_at_tile_borders_run_and_warm_up(make_engine, make_s
 
 def test_b14_a_graph_that_does_not_compile_is_named_with_what_to_lower(make_engine, make_shape):
     class OutOfMemory(ReferenceKernels):
-        def compile(self, graph, inputs, output):
-            if output.shape[0] == 8:
+        def compile(self, graph, inputs, outputs):
+            if outputs[0].shape[0] == 8:
                 raise RuntimeError("out of memory: 7 GiB\nlong trace")
-            return super().compile(graph, inputs, output)
+            return super().compile(graph, inputs, outputs)
 
     with pytest.raises(BackendError) as error:
         make_engine(make_shape(), kernels=OutOfMemory())
