@@ -76,6 +76,10 @@ class Tokenizer:
         """Return the text of ``ids``; special tokens and ids beyond the vocabulary have none."""
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
+    def to_json(self) -> str:
+        """Return the content of a ``tokenizer.json``."""
+        return self._backend.to_str()
+
     def render_chat(self, messages: Sequence[Message]) -> str:
         """Return the prompt text of ``messages``.
 
