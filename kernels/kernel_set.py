@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from .contract import AttentionSpec
+from .sampler_operators import SamplerOperators
 
 
-class KernelSet(Protocol):
-    """Operators of one target.
+class KernelSet(SamplerOperators, Protocol):
+    """Operators of one target, those of the sampler included.
 
     Shape letters: T tokens of a prefill bucket, S requests of a decode bucket, Q query tokens per
     request, R rows (T or S*Q), P requests of a prefill step, W block table columns, N blocks,
@@ -158,25 +159,6 @@ class KernelSet(Protocol):
 
         Token j of request s attends to ``context_lens[s] + j + 1`` cached tokens; rows at
         ``j >= query_lens[s]`` return zeros. ``spec`` and ``block_offset [S]`` as above.
-        """
-
-    def greedy(self, logits_RV: Tensor) -> Tensor:
-        """Return the id of the largest logit per row, int32 ``[R]``; ties take the lowest id."""
-
-    def sample(
-        self,
-        logits_RV: Tensor,
-        temperature_R: Tensor,
-        top_k_R: Tensor,
-        top_p_R: Tensor,
-        uniform_R: Tensor,
-    ) -> Tensor:
-        """Draw one id per row, int32 ``[R]``.
-
-        Keeps the ``top_k`` largest logits (0: all), divides by the temperature, keeps the
-        smallest set of largest probabilities whose mass reaches ``top_p`` (at least one token),
-        then walks the kept tokens in id order until their cumulated mass exceeds ``uniform``
-        (in [0, 1)) times the kept mass. Equal logits rank by id. Temperature 0 is greedy.
         """
 
     def compile(

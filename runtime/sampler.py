@@ -50,6 +50,7 @@ class TopKTopPSampler(nn.Module):
             inputs["temperature"],
             inputs["top_k"],
             inputs["top_p"],
+            inputs["min_p"],
             inputs["uniform"],
         )
 
@@ -100,7 +101,19 @@ class SamplerGraph:
         arrays["uniform"][index] = draws
 
 
-PADDING: Mapping[str, float] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "uniform": 0.0}
+PADDING: Mapping[str, float] = {
+    "temperature": 0.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "uniform": 0.0,
+}
+    "temperature": 0.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "uniform": 0.0,
+}
 """Padded rows are greedy: cheap, and their ids are never read."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +16,12 @@ from .experts import Experts
 from .graph import capture
 from .linear import Linear
 from .memory import Arena
-from .native import Library, load_library
+from .native import load_library
 from .program import lower
-from .registry import OPERATORS
+from .sampler_operators import CpuSamplerOperators
 
 
-class CpuKernels:
+class CpuKernels(CpuSamplerOperators):
     """Operators in C++ for fp32 and bf16.
 
     A row's result does not depend, to the bit, on the number of rows, on its place among them, on
@@ -37,7 +36,6 @@ class CpuKernels:
     prefill_tile = 1
     fold_blocks = 1
     head_dim_multiple = 8
-    _library: Library
 
     def __new__(cls, compiler: str | None = None) -> CpuKernels:
         """Choose the class that can run here; ``compiler`` is a path, None looks on PATH."""
@@ -68,9 +66,6 @@ class CpuKernels:
     ) -> nn.Module:
         """Pack the weight; the original is not kept."""
         return Linear(weight_OI, bias_O, out_dtype, arena=self._arena, library=self._library)
-
-    def _apply(self, name: str, *args: object) -> Any:
-        return OPERATORS[name].apply(self._library, *args)
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return zeros on large pages, where the system has them."""
@@ -195,25 +190,6 @@ class CpuKernels:
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_R, block_table_SW)
         result: Tensor = self._apply(
             "attend_decode", q_RHD, k_RKD, v_RKD, *cached, *lens, spec.scale
-        )
-        return result
-
-    def greedy(self, logits_RV: Tensor) -> Tensor:
-        """Return the lowest id of the largest logit per row, int32 ``[R]``; NaN is never it."""
-        result: Tensor = self._apply("greedy", logits_RV)
-        return result
-
-    def sample(
-        self,
-        logits_RV: Tensor,
-        temperature_R: Tensor,
-        top_k_R: Tensor,
-        top_p_R: Tensor,
-        uniform_R: Tensor,
-    ) -> Tensor:
-        """Draw one id per row, int32 ``[R]``; a row with NaN gives some valid id."""
-        result: Tensor = self._apply(
-            "sample", logits_RV, temperature_R, top_k_R, top_p_R, uniform_R
         )
         return result
 

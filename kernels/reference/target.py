@@ -34,6 +34,10 @@ class ReferenceKernels:
     attend_decode = staticmethod(attention.attend_decode)
     greedy = staticmethod(sampler.greedy)
     sample = staticmethod(sampler.sample)
+    penalize = staticmethod(sampler.penalize)
+    add_bias = staticmethod(sampler.add_bias)
+    mask_logits = staticmethod(sampler.mask_logits)
+    top_logprobs = staticmethod(sampler.top_logprobs)
 
     def __init__(self, *, prefill_tile: int = 1, fold_blocks: int = 1) -> None:
         """Take the alignment of packed requests and of block tables from another target.

@@ -246,8 +246,13 @@ for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
 logits = torch.randn(8, 4099) * 3
 assert torch.equal(kernels.greedy(logits), reference.greedy(logits))
 params = [torch.full((8,), 0.7), torch.full((8,), 50, dtype=torch.int32)]
-params += [torch.full((8,), 0.9), torch.rand(8)]
+params += [torch.full((8,), 0.9), torch.full((8,), 1e-3), torch.rand(8)]
 assert torch.equal(kernels.sample(logits, *params), reference.sample(logits, *params))
+mask = torch.randint(-2**31, 2**31, (8, 129), dtype=torch.int32)
+assert torch.equal(kernels.mask_logits(logits, mask), reference.mask_logits(logits, mask))
+ids = torch.arange(8, dtype=torch.int32)
+tops = [target.top_logprobs(logits, ids, 20) for target in (kernels, reference)]
+torch.testing.assert_close(*tops, rtol=1e-6, atol=2e-6)
 print(detect_instruction_set().name)
 """
 

@@ -22,6 +22,7 @@ def sample(
     temperature: float | list[float] = 1.0,
     top_k: int | list[int] = 0,
     top_p: float | list[float] = 1.0,
+    min_p: float | list[float] = 0.0,
     uniform: float | list[float] = 0.5,
 ) -> list[int]:
     def rows(value: float | list[float], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -29,7 +30,12 @@ def sample(
         return torch.tensor(values, dtype=dtype)
 
     token_ids = KERNELS.sample(
-        logits_RV, rows(temperature), rows(top_k, torch.int32), rows(top_p), rows(uniform)
+        logits_RV,
+        rows(temperature),
+        rows(top_k, torch.int32),
+        rows(top_p),
+        rows(min_p),
+        rows(uniform),
     )
 
     assert token_ids.dtype == torch.int32
@@ -53,30 +59,20 @@ logits_strategy = st.lists(st.integers(-12, 12), min_size=1, max_size=12).map(
     temperature=st.sampled_from([0.25, 0.5, 1.0, 2.0]),
     top_k=st.sampled_from([0, 1, 2, 3, 5, 100]),
     top_p=st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.75, 0.9, 0.99, 1.0]),
+    min_p=st.sampled_from([0.0, 0.01, 0.1, 0.3, 0.7, 1.0]),
 )
 def test_kept_set_is_exactly_the_brute_force_one(
-    logits: list[float], temperature: float, top_k: int, top_p: float
+    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float
 ):
     """Ties included: the small grid of logits makes them common."""
-    top_p = float(torch.tensor(top_p))
-    kept = kept_tokens(logits, temperature=temperature, top_k=top_k, top_p=top_p)
+    top_p, min_p = float(torch.tensor(top_p)), float(torch.tensor(min_p))
+    filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    kept = kept_tokens(logits, **filters)
     assume(min(kept.values()) > 1e-6)
 
     inside = midpoints(kept)
-    tokens = sample(
-        torch.tensor([logits] * len(kept)),
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        uniform=list(inside.values()),
-    )
-    first_and_last = sample(
-        torch.tensor([logits] * 2),
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        uniform=[0.0, LARGEST_UNIFORM],
-    )
+    tokens = sample(torch.tensor([logits] * len(kept)), **filters, uniform=list(inside.values()))
+    first_and_last = sample(torch.tensor([logits] * 2), **filters, uniform=[0.0, LARGEST_UNIFORM])
 
     assert tokens == list(kept)
     assert first_and_last == [min(kept), max(kept)]
@@ -254,13 +250,22 @@ def test_a_row_draws_the_same_alone_and_beside_any_neighbours():
         assert alone == [together[row]]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_rows_without_a_usable_logit_still_give_a_valid_id(value: float):
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_i08_a_row_without_a_usable_logit_gives_no_token(value: float):
     logits = torch.full((2, VOCAB), value)
 
     for uniform in (0.0, LARGEST_UNIFORM):
-        tokens = sample(logits, temperature=[0.0, 1.0], uniform=uniform)
-        assert all(0 <= token < VOCAB for token in tokens)
+        assert sample(logits, temperature=[0.0, 1.0], uniform=uniform) == [-1, -1]
+    assert KERNELS.greedy(logits).tolist() == [-1, -1]
+
+
+def test_i08_one_nan_gives_no_token_and_harms_no_other_row():
+    logits = random_logits(3, seed=9)
+    clean = sample(logits, top_p=0.9)
+    logits[1, 40] = math.nan
+
+    assert sample(logits, top_p=0.9) == [clean[0], -1, clean[2]]
+    assert KERNELS.greedy(logits).tolist()[1] == -1
 
 
 def test_an_infinite_logit_wins():
@@ -279,9 +284,11 @@ def test_logits_stay_as_they_were():
     assert torch.equal(logits, before)
 
 
-@pytest.mark.parametrize("index", range(1, 5), ids=["temperature", "top_k", "top_p", "uniform"])
+@pytest.mark.parametrize(
+    "index", range(1, 6), ids=["temperature", "top_k", "top_p", "min_p", "uniform"]
+)
 def test_parameters_of_another_row_count_are_refused(index: int):
-    arguments = [random_logits(3), *(torch.ones(3) for _ in range(4))]
+    arguments = [random_logits(3), *(torch.ones(3) for _ in range(5))]
     arguments[2] = arguments[2].int()
     arguments[index] = arguments[index][:2]
 

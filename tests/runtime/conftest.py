@@ -228,7 +228,8 @@ class DenseModel:
         top_k = torch.tensor([max(params.top_k or 0, 0)], dtype=torch.int32)
         temperature = torch.tensor([params.temperature], dtype=torch.float32)
         top_p = torch.tensor([params.top_p], dtype=torch.float32)
-        return int(ReferenceKernels.sample(row, temperature, top_k, top_p, uniform))
+        min_p = torch.zeros(1)
+        return int(ReferenceKernels.sample(row, temperature, top_k, top_p, min_p, uniform))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,15 +1,15 @@
-// Token choice: the largest logit, or a draw after top-k and top-p. A task is a row.
+// Token choice: the largest logit, or a draw after min-p, top-k and top-p. A task is a row.
 //
-// Tokens rank by logit, then by lower id; NaN ranks last and weighs nothing. Both filters keep a
-// prefix of that order, so that a filter is one Cut. A cut is found by radix selection (a histogram
-// of the leading bits, then only the tokens that share them), never by sorting the vocabulary.
-// Weights and sums are doubles.
+// Tokens rank by logit, then by lower id. All filters keep a prefix of that order. That of top-k or
+// top-p is one Cut, found by radix selection (a histogram of the leading bits, then only the tokens
+// that share them), never by sorting the vocabulary. Weights and sums are doubles.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <vector>
 
 #include "command.h"
+#include "largest.h"
 #include "scratch.h"
 #include "vector.h"
 
@@ -18,19 +18,6 @@ namespace {
 typedef double vd __attribute__((vector_size(kWidth * 4)));
 typedef int64_t vl __attribute__((vector_size(kWidth * 4)));
 constexpr int kDoubles = kWidth / 2;
-
-int64_t largest(const float* logits, int64_t size) {
-  constexpr int kChains = 4;
-  vf top[kChains];
-  for (vf& t : top) t = splat(-INFINITY);
-  int64_t at = 0;
-  for (; at + kChains * kWidth <= size; at += kChains * kWidth)
-    for (int c = 0; c < kChains; ++c) top[c] = max(top[c], load(logits + at + c * kWidth));
-  float best = max_lanes(max(max(top[0], top[1]), max(top[2], top[3])));
-  for (; at < size; ++at) best = logits[at] > best ? logits[at] : best;
-  const float* found = std::find(logits, logits + size, best);
-  return found == logits + size ? 0 : found - logits;  // only NaN: any id will do
-}
 
 // e^x for x <= 0: Cody-Waite reduction, Taylor to x^13 / 13!. Exactly 1 at 0, 0 below -708.
 vd exponential(vd x) {
@@ -59,8 +46,7 @@ vd exponential(vd x) {
 uint32_t rank_key(float logit) {
   const float value = logit + 0.0f;
   const uint32_t bits = load_as<uint32_t>(&value);
-  const uint32_t flip = uint32_t(int32_t(bits) >> 31) | 0x80000000u;
-  return logit == logit ? bits ^ flip : 0;
+  return bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
 }
 
 // Keeps the tokens with a larger key, and of those with this key the ids up to the last.
@@ -119,7 +105,8 @@ class Selection {
 
 class Draw {
  public:
-  Draw(const float* logits, int64_t size, float temperature)
+  // Drops tokens that weigh less than min_p; the largest logit, `top`, weighs 1.
+  Draw(const float* logits, int64_t size, float top, float temperature, double min_p)
       : size_(size), padded_((size + kDoubles - 1) / kDoubles * kDoubles) {
     Scratch& scratch = thread_scratch();
     const int64_t blocks = (padded_ + kBlock - 1) / kBlock;
@@ -128,7 +115,7 @@ class Draw {
     weights_ = scratch.take<double>(padded_);
     sums_ = scratch.take<double>(blocks);
     keys_ = scratch.take<uint32_t>(size_);
-    weigh(logits, logits[largest(logits, size)], temperature);
+    weigh(logits, top, temperature, min_p);
   }
 
   void keep_top_k(int64_t k) {
@@ -161,7 +148,7 @@ class Draw {
   }
 
  private:
-  void weigh(const float* logits, float top, float temperature) {
+  void weigh(const float* logits, float top, float temperature, double min_p) {
     for (int64_t id = 0; id < size_; ++id) keys_[id] = rank_key(logits[id]);
     for (int64_t id = 0; id < size_; ++id) {
       // The largest may be infinite, and infinity minus itself is not a number.
@@ -171,6 +158,7 @@ class Draw {
     std::fill(weights_ + size_, weights_ + padded_, -INFINITY);
     for (int64_t id = 0; id < padded_; id += kDoubles) {
       vd weight = exponential(load_as<vd>(weights_ + id));
+      weight = weight < min_p ? vd{} : weight;
       std::memcpy(weights_ + id, &weight, sizeof(weight));
     }
   }
@@ -235,12 +223,11 @@ void sample(const Arg* args, int64_t task) {
   const float top_p = pointer<const float>(args[5])[task];
   const double uniform = args[7].i ? pointer<const double>(args[6])[task]
                                    : double(pointer<const float>(args[6])[task]);
+  const float min_p = pointer<const float>(args[8])[task];
   int32_t& out = pointer<int32_t>(args[1])[task];
-  if (temperature == 0.0f) {
-    out = int32_t(largest(logits, size));
-    return;
-  }
-  Draw draw(logits, size, temperature);
+  out = int32_t(largest(logits, size));
+  if (temperature == 0.0f || out < 0) return;
+  Draw draw(logits, size, logits[out], temperature, min_p);
   if (top_k > 0 && top_k < size) draw.keep_top_k(top_k);
   if (top_p < 1.0f) draw.keep_top_p(top_p);
   out = draw.walk(uniform);
