@@ -47,21 +47,8 @@ def byte_level() -> Tokenizer:
 
 def of_pieces() -> Tokenizer:
     """A tokenizer of the SentencePiece kind, with tokens that span what grammars tell apart."""
-    pieces = [
-        "<unk>",
-        "<s>",
-        "</s>",
-        "▁",
-        "ab",
-        "abc",
-        '{"',
-        '":',
-        '",',
-        "}]",
-        "12",
-        "▁a",
-        "<tool>",
-    ]
+    specials = ["<unk>", "<s>", "</s>", "<tool>"]
+    pieces = [*specials, "▁", "ab", "abc", '{"', '":', '",', "}]", "12", "▁a"]
     pieces += [f"<0x{value:02X}>" for value in range(256)]
     pieces += [chr(value) for value in range(0x21, 0x7F)]
     vocab = {piece: index for index, piece in enumerate(pieces)}
