@@ -108,12 +108,6 @@ PADDING: Mapping[str, float] = {
     "min_p": 0.0,
     "uniform": 0.0,
 }
-    "temperature": 0.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "uniform": 0.0,
-}
 """Padded rows are greedy: cheap, and their ids are never read."""
 
 
