@@ -1,60 +1,92 @@
-"""Chat templates: messages to prompt text, in a sandbox, as Hugging Face renders them."""
+"""Chat templates: messages to prompt text, as Hugging Face renders them."""
 
 from __future__ import annotations
 
-import datetime
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from functools import cached_property
 
 import jinja2
-from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import nodes
 
+from ..conversation import Message, Tool
 from ..errors import RequestError
+from ..value_text import value_text
+from .chat_environment import STEPS, ChatEnvironment, StepBudget
 
-Message = Mapping[str, object]
 
-
-@dataclass(frozen=True, slots=True)
 class ChatTemplate:
     """A Jinja template and the special tokens that it may name (``bos_token``, ...)."""
 
-    source: str
-    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        *,
+        tool_source: str | None = None,
+    ) -> None:
+        """Compile nothing yet: a broken template is an error of the requests that use it.
 
-    def render(self, messages: Sequence[Message]) -> str:
+        ``tool_source`` is the template of requests with tools, where the model has one for them.
+        """
+        self.source = source
+        self._tool_source = tool_source or source
+        self._special_tokens = special_tokens or {}
+        self._environment = ChatEnvironment()
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         """Return the prompt text of ``messages``, up to where the answer begins.
 
-        A content that is a list of text parts is joined by newlines first.
+        A content that is a list of text parts is joined by newlines first. All else that messages
+        and ``tools`` hold reaches the template as it is.
 
         Raises:
-            RequestError: the messages are malformed, or the template refuses them or fails; the
-                text says "chat template" and quotes the template's own.
+            RequestError: the messages or tools are malformed, or the template refuses them, fails
+                or takes no tools; the text says "chat template" and quotes the template's own.
         """
         if not messages:
             raise RequestError("chat template: messages is empty")
         plain = [_with_text(index, message) for index, message in enumerate(messages)]
+        _check_tools(tools)
         try:
-            template = _environment().from_string(self.source)
-            return template.render(self.special_tokens, messages=plain, add_generation_prompt=True)
+            if tools and not self._names_tools:
+                raise jinja2.TemplateError("the model's has no place for tools")
+            template = self._tool_template if tools else self._template
+            return template.render(
+                {**self._special_tokens, STEPS: StepBudget()},
+                messages=plain,
+                tools=list(tools) or None,
+                documents=None,
+                add_generation_prompt=True,
+            )
         except Exception as error:  # a template is a program of the model's: anything can fail
             reason = " ".join(str(error).split()) or type(error).__name__
             raise RequestError(f"chat template: {reason}") from error
 
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        return self._environment.from_string(self.source)
 
-class GenerationBlock(Extension):
-    """``{% generation %}`` marks what an assistant said, for training; here it is transparent."""
+    @cached_property
+    def _tool_template(self) -> jinja2.Template:
+        return self._environment.from_string(self._tool_source)
 
-    tags = {"generation"}  # noqa: RUF012 - the name and type that jinja2 prescribes
+    @cached_property
+    def _names_tools(self) -> bool:
+        names = self._environment.parse(self._tool_source).find_all(nodes.Name)
+        return any(name.name == "tools" for name in names)
 
-    def parse(self, parser: Parser) -> list[Node]:
-        """Return the body of the block."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+def _check_tools(tools: object) -> None:
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        raise RequestError(f"chat template: tools is {value_text(tools)}; must be a list")
+    for index, tool in enumerate(tools):
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise RequestError(
+                f"chat template: tool {index} must be an object like "
+                '{"type": "function", "function": {"name": ..., "parameters": ...}}, '
+                f"not {value_text(tool)}"
+            )
 
 
 def _with_text(index: int, message: Message) -> dict[str, object]:
@@ -81,26 +113,3 @@ def _part_text(index: int, part: object) -> str:
             f"chat template: message {index} holds a part that is not text: {part!r}"
         )
     return text
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlock]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    """Write JSON as it is: jinja2's own filter escapes for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(format: str) -> str:
-    return datetime.datetime.now().strftime(format)

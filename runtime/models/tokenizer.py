@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import tokenizers
 
+from ..conversation import Message, Tool
 from ..errors import RequestError
-from .chat_template import ChatTemplate, Message
+from .chat_template import ChatTemplate
 
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 16
@@ -80,19 +81,19 @@ class Tokenizer:
         """Return the content of a ``tokenizer.json``."""
         return self._backend.to_str()
 
-    def render_chat(self, messages: Sequence[Message]) -> str:
-        """Return the prompt text of ``messages``.
+    def render_chat(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        """Return the prompt text of ``messages``, with the ``tools`` that the model may call.
 
         Raises:
-            RequestError: there is no chat template, or it refuses the messages.
+            RequestError: there is no chat template, or it refuses the messages or tools.
         """
         if self.chat_template is None:
             raise RequestError("chat template: the model has none; send a raw prompt instead")
-        return self.chat_template.render(messages)
+        return self.chat_template.render(messages, tools)
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return ``encode(render_chat(messages))``."""
-        return self.encode(self.render_chat(messages))
+    def encode_chat(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """Return ``encode(render_chat(messages, tools))``."""
+        return self.encode(self.render_chat(messages, tools))
 
     def is_byte(self, token_id: int) -> bool:
         """Tell whether a token stands for one raw byte (``<0x0A>``)."""

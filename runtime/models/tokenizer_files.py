@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,22 @@ def _added_bos(backend: tokenizers.Tokenizer) -> int | None:
 def _chat_template(
     folder: Path, config: Mapping[str, object], special_tokens: Mapping[str, str]
 ) -> ChatTemplate | None:
-    """Find the template: its own file, else a string, else "default" of a named list."""
+    """Find the template: its own file, else a string, else "default" of a named list.
+
+    Where such a list has "tool_use", it is the template of requests with tools.
+    """
     path = folder / "chat_template.jinja"
     if path.is_file():
         return ChatTemplate(read_text(path), special_tokens)
     value = config.get("chat_template")
-    if isinstance(value, list):
-        named = [entry for entry in value if isinstance(entry, Mapping)]
-        found = [entry.get("template") for entry in named if entry.get("name") == "default"]
-        value = found[-1] if found else None
-    return ChatTemplate(value, special_tokens) if isinstance(value, str) else None
+    if not isinstance(value, list):
+        return ChatTemplate(value, special_tokens) if isinstance(value, str) else None
+    source, tool_source = (_named_template(value, name) for name in ("default", "tool_use"))
+    return ChatTemplate(source, special_tokens, tool_source=tool_source) if source else None
+
+
+def _named_template(entries: Sequence[object], name: str) -> str | None:
+    """Return the last template of that name, None where there is none."""
+    named = [entry for entry in entries if isinstance(entry, Mapping)]
+    found = [entry.get("template") for entry in named if entry.get("name") == name]
+    return found[-1] if found and isinstance(found[-1], str) else None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any
 
 import pytest
@@ -69,11 +70,76 @@ def test_malformed_messages_are_refused(messages: Any, shown: str) -> None:
     assert shown in refusal(NO_SYSTEM, messages)
 
 
-def test_a_null_content_is_fine_beside_tool_calls() -> None:
-    calls = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
-    template = "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+    }
+]
+WITH_TOOLS = (
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}{{ m | tojson }}\n{% endfor %}"
+)
 
-    assert ChatTemplate(template).render([calls]) == '[{"name": "f"}]'
+
+def test_tools_and_their_messages_reach_the_template_unharmed() -> None:
+    """H03: also a null content beside tool calls, and keys that are not known here."""
+    call = {"name": "weather", "arguments": {"city": "Zürich", "days": [1, None]}}
+    messages = [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": call}]},
+        {"role": "tool", "content": "sunny", "tool_call_id": "1", "name": "weather"},
+        {"role": "assistant", "content": "Sunny.", "reasoning_content": "..."},
+    ]
+
+    lines = ChatTemplate(WITH_TOOLS).render(messages, TOOLS).splitlines()
+
+    assert [json.loads(line) for line in lines] == [TOOLS, *messages]
+    assert ChatTemplate(WITH_TOOLS).render([USER]).splitlines() == [json.dumps(USER)]
+
+
+@pytest.mark.parametrize("test", ["tools is none", "tools is defined", "documents is none"])
+def test_without_tools_the_names_stand_for_none(test: str) -> None:
+    """As in transformers, which some templates rely on."""
+    template = "{{ 'yes' if " + test + " }}"
+
+    assert ChatTemplate(template).render([USER]) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("tools", "shown"),
+    [
+        ("weather", "tools is 'weather'; must be a list"),
+        ({"name": "f"}, "tools is {'name': 'f'}; must be a list"),
+        (["weather"], "tool 0 must be an object like"),
+        ([TOOLS[0], {"type": "function"}], "tool 1 must be an object like"),
+        ([{"function": {"parameters": {}}}], "tool 0 must be an object like"),
+        ([{"name": 7}], "tool 0 must be an object like"),
+    ],
+)
+def test_malformed_tools_are_refused(tools: Any, shown: str) -> None:
+    """H03."""
+    with pytest.raises(RequestError) as caught:
+        ChatTemplate(WITH_TOOLS).render([USER], tools)
+
+    assert str(caught.value).startswith("chat template: ")
+    assert shown in str(caught.value)
+
+
+def test_a_template_that_has_no_place_for_tools_refuses_them() -> None:
+    """H03: the model would never hear of them."""
+    with pytest.raises(RequestError, match="chat template: the model's has no place for tools"):
+        ChatTemplate(CHATML).render([USER], TOOLS)
+
+
+def test_a_template_of_its_own_takes_the_tools() -> None:
+    template = ChatTemplate(CHATML, tool_source="{{ tools[0].function.name }}")
+
+    assert template.render([USER], TOOLS) == "weather"
+    assert "weather" not in template.render([USER])
 
 
 @pytest.mark.parametrize(
@@ -104,3 +170,40 @@ def test_the_functions_of_hugging_face_templates_are_there() -> None:
 
     year = datetime.datetime.now().strftime("%Y")
     assert template.render([USER]) == f'<s>["<é>"][\n "<é>"\n]{year}1said'
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in [1, 1] recursive %}{{ loop([1, 1]) if loop.depth < 100 }}{% endfor %}",
+    ],
+    ids=["loops", "recursive calls"],
+)
+def test_a_template_that_would_run_for_ever_is_stopped(template: str) -> None:
+    assert (
+        refusal(template, [USER])
+        == "chat template: takes more than 1000000 steps; is a loop endless?"
+    )
+
+
+def test_every_rendering_has_steps_of_its_own() -> None:
+    template = ChatTemplate(
+        "{% for i in range(99999) %}{% for j in [1] * 5 %}{% endfor %}{% endfor %}"
+    )
+
+    assert template.render([USER]) == template.render([USER]) == ""
+
+
+def test_counted_loops_are_loops_like_others() -> None:
+    template = ChatTemplate(
+        "{% for m in messages if m.content != 'no' %}"
+        "{{ loop.index }}/{{ loop.length }}{{ '.' if loop.last }}{{ loop.previtem is defined }} "
+        "{% else %}none{% endfor %}"
+        "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}"
+        "{% for x in nothing %}{% else %} else{% endfor %}"
+    )
+    no = {"role": "user", "content": "no"}
+
+    assert template.render([USER, no, USER]) == "1/2False 2/2.True a1 else"
+    assert template.render([no]) == "nonea1 else"

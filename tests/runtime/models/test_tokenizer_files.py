@@ -77,11 +77,15 @@ def test_a_template_file_comes_before_the_one_in_the_config(
 def test_of_a_list_of_templates_the_default_is_taken(
     tmp_path: Path, write_tokenizer: WriteTokenizer
 ) -> None:
-    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
+    named = [
+        {"name": "tool_use", "template": "{{ tools[0].name }}"},
+        {"name": "default", "template": "plain"},
+    ]
     write_tokenizer(tmp_path / "both", chat_template=named)
     write_tokenizer(tmp_path / "one", chat_template=named[:1])
 
     assert loaded(tmp_path / "both").render_chat(MESSAGES) == "plain"
+    assert loaded(tmp_path / "both").render_chat(MESSAGES, [{"name": "f"}]) == "f"
     assert loaded(tmp_path / "one").chat_template is None
 
 
