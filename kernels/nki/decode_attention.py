@@ -5,7 +5,6 @@ folds of 128, one block per partition, so that one DMA instruction moves up to 1
 """
 
 import nki
-import nki.isa as nisa
 import nki.language as nl
 
 from .block_gather import (
@@ -17,20 +16,33 @@ from .block_gather import (
     select_live,
     staging_buffers,
 )
+from .decode_rows import group_queries, load_queries, rows_see, store_rows
 from .masks import (
     FOLD_BLOCKS,
     block_positions,
+    bounds_from,
     fold_positions,
     load_lengths,
     row_tokens,
-    seen_from,
     visible,
 )
-from .online_softmax import add_keys, finish_softmax, head_of, start_softmax, transpose_queries
+from .online_softmax import add_keys, head_of, start_softmax
+from .windows import window_blocks, window_keys
 
 
 @nki.jit
-def decode_attention(q, k_cache, v_cache, block_table, context_lens, query_lens, scale, query_len):
+def decode_attention(
+    q,
+    k_cache,
+    v_cache,
+    block_table,
+    context_lens,
+    query_lens,
+    scale,
+    query_len,
+    softcap=0.0,
+    v_scale=1.0,
+):
     """Attend to cached blocks gathered by DMA, where an unused table entry moves nothing.
 
     Dimensions:
@@ -45,8 +57,10 @@ def decode_attention(q, k_cache, v_cache, block_table, context_lens, query_lens,
         block_table: [S, W] int32 in HBM; -1 is not read.
         context_lens: [S, 1] int32 in HBM, tokens in the cache before this step.
         query_lens: [S, 1] int32 in HBM, tokens of this step, 0 to Q.
-        scale: positive float, the factor of the scores; for FP8 keys divided by their scale.
+        scale: positive float, the factor of the scores; for FP8 keys times their k_scale.
         query_len: Q.
+        softcap: the bound of scores, which become softcap * tanh(score / softcap); 0.0 is none.
+        v_scale: what stored values are multiplied by; 1.0 unless they are FP8.
 
     Returns:
         [S*Q, H*D] in HBM, q's dtype. Rows j >= query_lens[s], and all rows of a request with
@@ -60,7 +74,7 @@ def decode_attention(q, k_cache, v_cache, block_table, context_lens, query_lens,
         bf16 within 2e-2 (probabilities and result are rounded to 8 bits).
         Bytes moved are those of live blocks; arithmetic is done for all of W.
         Attention without causality (cross attention) is the same kernel with query_lens turned
-        into one length per row: only _rows_see would differ.
+        into one length per row: only rows_see would differ.
 
     Pseudocode:
         for s in requests:
@@ -70,16 +84,70 @@ def decode_attention(q, k_cache, v_cache, block_table, context_lens, query_lens,
                     v = select(position < live_s, v, 0)
                     for h in kv_heads:
                         state[h] = online_softmax(state[h], q[s, h], k[h], v[h], mask)
-            out[s] = state.values / state.sum
+            out[s] = state.values / state.sum * v_scale
     """
-    return _decode(
-        (q, k_cache, v_cache, block_table, context_lens, query_lens), scale, query_len, gather
-    )
+    tensors = (q, k_cache, v_cache, block_table, context_lens, query_lens)
+    return _decode(tensors, (scale, softcap), (query_len, v_scale, 0), gather)
+
+
+@nki.jit
+def decode_attention_windowed(
+    q,
+    k_cache,
+    v_cache,
+    block_table,
+    context_lens,
+    query_lens,
+    block_offset,
+    scale,
+    query_len,
+    window,
+    softcap=0.0,
+    v_scale=1.0,
+):
+    """Attend to the last tokens before each query alone, from tables as narrow as the window.
+
+    Dimensions:
+        As in decode_attention, and W any number of columns.
+
+    Args:
+        As in decode_attention, and
+        block_offset: [S, 1] int32 in HBM, blocks of each request before its table: column w
+            holds tokens from (block_offset + w) * B on. Lies in front of the window.
+        window: tokens that a query sees, its own included; at least 1.
+
+    Returns:
+        As in decode_attention.
+
+    Notes:
+        Token j of request s sees positions max(0, t - window + 1) to t = context_lens[s] + j.
+        Partition 0 of the first fold is the first block that token 0 sees, wherever that block
+        lies in the table: neither the offset nor what is before the window changes a bit, and
+        as long as the window reaches back to position 0 the bits are those of decode_attention.
+        Bytes moved are those of live blocks in the window, table entries before it and beyond
+        the last token are not read; arithmetic is done for the window, not for W.
+        Lengths must be below 2**22, S*W below 2**24.
+
+    Pseudocode:
+        first = max(0, context_lens[s] + 1 - window) / B
+        as decode_attention over block_table[s][first - block_offset[s] :], with both bounds
+    """
+    assert window >= 1
+    tensors = (q, k_cache, v_cache, block_table, context_lens, query_lens, block_offset)
+    return _decode(tensors, (scale, softcap), (query_len, v_scale, window), gather)
 
 
 @nki.jit
 def decode_attention_transposed(
-    q, k_cache, v_cache, block_table, context_lens, query_lens, scale, query_len
+    q,
+    k_cache,
+    v_cache,
+    block_table,
+    context_lens,
+    query_lens,
+    scale,
+    query_len,
+    softcap=0.0,
 ):
     """Attend to cached blocks whose keys are transposed by the DMA engines on their way.
 
@@ -105,23 +173,18 @@ def decode_attention_transposed(
     assert k_cache.dtype == nl.bfloat16 or k_cache.dtype == nl.float16
     assert k_cache.dtype == q.dtype
     assert k_cache.shape[0] % 16 == 0
-    return _decode(
-        (q, k_cache, v_cache, block_table, context_lens, query_lens),
-        scale,
-        query_len,
-        gather_transposed,
-    )
+    tensors = (q, k_cache, v_cache, block_table, context_lens, query_lens)
+    return _decode(tensors, (scale, softcap), (query_len, 1.0, 0), gather_transposed)
 
 
-def _decode(tensors, scale, query_len, load_blocks):
-    q, k_cache, v_cache, block_table, context_lens, query_lens = tensors
+def _decode(tensors, scoring, numbers, load_blocks):
+    q, k_cache, v_cache, block_table = tensors[0:4]
+    query_len, v_scale, window = numbers
     rows, num_heads, head_dim = q.shape
-    num_seqs, width = block_table.shape
+    num_seqs = block_table.shape[0]
     block_size, num_kv_heads = k_cache.shape[1], k_cache.shape[2]
     group = num_heads // num_kv_heads
-    num_folds = width // FOLD_BLOCKS
     step = offsets_per_tile(k_cache, q.dtype)
-    assert width % FOLD_BLOCKS == 0
     assert rows == num_seqs * query_len
     assert query_len * group <= nl.tile_size.pmax
     assert head_dim <= nl.tile_size.pmax
@@ -129,9 +192,15 @@ def _decode(tensors, scale, query_len, load_blocks):
     out = nl.ndarray((rows, num_heads * head_dim), dtype=q.dtype, buffer=nl.shared_hbm)
 
     # load what all requests share
-    block_ids = load_table(block_table)
-    context = load_lengths(context_lens, nl.tile_size.pmax)
-    queried = load_lengths(query_lens, nl.tile_size.pmax)
+    lengths = (
+        load_lengths(tensors[4], nl.tile_size.pmax),
+        load_lengths(tensors[5], nl.tile_size.pmax),
+    )
+    if window == 0:
+        assert block_table.shape[1] % FOLD_BLOCKS == 0
+        blocks = load_table(block_table)
+    else:
+        blocks = window_blocks(lengths[0], tensors[6], block_table, (window, block_size))
     tokens = row_tokens(query_len, group)
     key_columns = fold_positions(query_len * group, step, block_size)
     value_rows = block_positions(step, block_size)
@@ -143,24 +212,29 @@ def _decode(tensors, scale, query_len, load_blocks):
     per_load = nl.tile_size.pmax // query_len
     for seq in range(num_seqs):
         if seq % per_load == 0:
-            loaded = _load_queries(q, seq * query_len, min(per_load, num_seqs - seq) * query_len)
+            loaded = load_queries(q, seq * query_len, min(per_load, num_seqs - seq) * query_len)
         at = seq % per_load * query_len
-        queries = _group_queries(loaded[:, :, at : at + query_len], num_kv_heads)
-        seen, live = _rows_see(tokens, context, queried, seq)
+        queries = group_queries(loaded[:, :, at : at + query_len], num_kv_heads)
+        bounds = rows_see(tokens, lengths, seq)
+        if window == 0:
+            indices, seen, live = _table_keys(block_table, blocks, bounds, seq)
+        else:
+            indices, seen, live = window_keys(
+                block_table, blocks, bounds, seq, (query_len, window, block_size)
+            )
         state = start_softmax(query_len * group, num_kv_heads, head_dim)
-        for fold in range(num_folds):
-            index = fold_index(block_ids, seq * num_folds + fold)
+        for fold in range(len(indices)):
             for first in range(0, block_size, step):
                 # load
                 count = min(step, block_size - first)
                 keys, values = load_blocks(
-                    k_cache, v_cache, index, (first, count), buffers[turn % 2]
+                    k_cache, v_cache, indices[fold], (first, count), buffers[turn % 2]
                 )
                 turn += 1
                 # compute
                 base = fold * FOLD_BLOCKS * block_size + first
-                mask = visible(key_columns[:, 0:count, :], seen_from(seen, base))
-                is_live = visible(value_rows[:, 0:count], seen_from(live, base))
+                mask = visible(key_columns[:, 0:count, :], bounds_from(seen, base))
+                is_live = visible(value_rows[:, 0:count], bounds_from(live, base))
                 values = select_live(values, is_live)
                 for head in range(num_kv_heads):
                     add_keys(
@@ -169,71 +243,17 @@ def _decode(tensors, scale, query_len, load_blocks):
                         keys[head],
                         values[:, :, head, :],
                         mask.reshape((query_len * group, count * FOLD_BLOCKS)),
-                        scale,
+                        scoring,
                     )
         # store
-        _store(out, state, seq * query_len, query_len)
+        store_rows(out, state, seq * query_len, query_len, v_scale)
     return out
 
 
-def _load_queries(q, start, rows):
-    """Return [D, H, rows] of the query rows from ``start`` on."""
-    num_rows, num_heads, head_dim = q.shape
-    loaded = nl.ndarray((rows, num_heads * head_dim), dtype=q.dtype, buffer=nl.sbuf)
-    flat = q.reshape((num_rows, num_heads * head_dim))
-    nisa.dma_copy(dst=loaded, src=flat[start : start + rows, :])
-    return transpose_queries(loaded, num_heads, head_dim)
-
-
-def _group_queries(queries, num_kv_heads):
-    """Return per key/value head [D, Q * G], row (token, head of the group), of [D, H, Q]."""
-    head_dim, num_heads, query_len = queries.shape
-    group = num_heads // num_kv_heads
-    grouped = []
-    for head in range(num_kv_heads):
-        joined = nl.ndarray((head_dim, query_len, group), dtype=queries.dtype, buffer=nl.sbuf)
-        heads = queries[:, head * group : (head + 1) * group, :]
-        nisa.tensor_copy(dst=joined, src=heads.permute((0, 2, 1)))
-        grouped.append(joined.reshape((head_dim, query_len * group)))
-    return grouped
-
-
-def _rows_see(tokens, context, queried, seq):
-    """Return how many keys each row sees [rows, 1], and how many any row sees [128, 1]."""
-    rows = tokens.shape[0]
-    is_real = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(
-        dst=is_real, data=tokens, op0=nl.less, operand0=queried[0:rows, seq : seq + 1]
-    )
-    seen = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(
-        dst=seen,
-        data=tokens,
-        op0=nl.add,
-        operand0=context[0:rows, seq : seq + 1],
-        op1=nl.add,
-        operand1=1.0,
-    )
-    nisa.tensor_tensor(dst=seen, data1=seen, data2=is_real, op=nl.multiply)
-    live = nl.ndarray((nl.tile_size.pmax, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_tensor(
-        dst=live,
-        data1=context[:, seq : seq + 1],
-        data2=queried[:, seq : seq + 1],
-        op=nl.add,
-    )
-    return seen, live
-
-
-def _store(out, state, start, query_len):
-    """Write the rows of one request, heads of a token side by side."""
-    rows, num_kv_heads, head_dim = state[2].shape
-    group = rows // query_len
-    result = nl.ndarray((rows, num_kv_heads, head_dim), dtype=out.dtype, buffer=nl.sbuf)
-    finish_softmax(state, result)
-    by_head = out.reshape((out.shape[0], num_kv_heads, group, head_dim))
-    for token in range(query_len):
-        nisa.dma_copy(
-            dst=by_head[start + token].permute((1, 0, 2)),
-            src=result[token * group : (token + 1) * group, :, :],
-        )
+def _table_keys(block_table, block_ids, bounds, seq):
+    """Return block ids of each fold of a request's table, and bounds of rows and of keys."""
+    num_folds = block_table.shape[1] // FOLD_BLOCKS
+    indices = []
+    for fold in range(num_folds):
+        indices.append(fold_index(block_ids, seq * num_folds + fold))
+    return indices, [bounds[0]], [bounds[1]]

@@ -63,32 +63,33 @@ def kv_cache_write_fp8(k_cache, v_cache, k_new, v_new, slots, k_scale, v_scale):
         k_new: [T, K, D] keys in HBM, bf16 or fp32.
         v_new: [T, K, D] values in HBM, bf16 or fp32.
         slots: [T, 1] int32 in HBM, as in kv_cache_write.
-        k_scale: [1, 1] fp32 in HBM, the layer's multiplier of keys.
-        v_scale: [1, 1] fp32 in HBM, the layer's multiplier of values.
+        k_scale: positive float, what stored keys are multiplied by when they are read.
+        v_scale: positive float, the same for values.
 
     Returns:
         k_cache and v_cache.
 
     Notes:
-        Stores round(clamp(x * scale)): the clamp is 240 for float8_e4m3 and 448 for
-        float8_e4m3fn, the largest finite values. Products are fp32 and rounded once, to nearest
-        even. Readers divide the softmax scale by k_scale and the attention output by v_scale.
+        Stores round(clamp(x / scale)): the clamp is 240 for float8_e4m3 and 448 for
+        float8_e4m3fn, the largest finite values. trn2 has the first format only (the compiler's
+        error EVRF051), and what is beyond 240 becomes NaN there (the vendor's guide to custom
+        quantization). Up to 240 both formats have the same bits, so a cache that trn2 wrote is
+        also a float8_e4m3fn cache; NaN alone differs. The engines have no division: x is
+        multiplied by the fp32 reciprocal of the scale and rounded once, to nearest even.
 
     Pseudocode:
         for tile in tiles_of_128(T):
-            rows = clamp(k_new[tile] * k_scale, -limit, limit)
+            rows = clamp(k_new[tile] * (1 / k_scale), -limit, limit)
             k_cache.rows[pad(slots[tile], -1)] = fp8(rows)
             ... and the same for v
     """
     assert slots.shape[0] == k_new.shape[0]
-    k_factor = _load_scale(k_scale)
-    v_factor = _load_scale(v_scale)
     num_tokens = k_new.shape[0]
     for start in range(0, num_tokens, nl.tile_size.pmax):
         count = min(nl.tile_size.pmax, num_tokens - start)
         index = _load_slots(slots, start, count)
-        k_rows = _quantize(_load_rows(k_new, start, count), k_factor, k_cache.dtype)
-        v_rows = _quantize(_load_rows(v_new, start, count), v_factor, v_cache.dtype)
+        k_rows = _quantize(_load_rows(k_new, start, count), 1.0 / k_scale, k_cache.dtype)
+        v_rows = _quantize(_load_rows(v_new, start, count), 1.0 / v_scale, v_cache.dtype)
         _scatter(k_cache, k_rows, index)
         _scatter(v_cache, v_rows, index)
     return k_cache, v_cache
@@ -112,12 +113,6 @@ def _load_rows(new, start, count):
     flat = new.reshape((num_tokens, width))
     nisa.dma_copy(dst=rows[0:count, :], src=flat[start : start + count, :])
     return rows
-
-
-def _load_scale(scale):
-    factor = nl.ndarray((nl.tile_size.pmax, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=factor, src=scale.ap(pattern=[[0, nl.tile_size.pmax], [1, 1]], offset=0))
-    return factor
 
 
 def _quantize(rows, factor, dtype):

@@ -1,9 +1,11 @@
 """Masks of attention over the block KV cache, generated on chip.
 
 A mask is one comparison: the position of a key is below the number of keys that a query row may
-see. Positions come from iota, in the order in which gathered blocks lie in the key tile. The
-kernels here show these masks as tensors; attention uses the same functions and never writes one
-to HBM.
+see; with a sliding window a second one, against the first of them. Positions come from iota, in
+the order in which gathered blocks lie in the key tile. The kernels here show these masks as
+tensors; attention uses the same functions and never writes one to HBM.
+
+Bounds are a list of fp32 columns: how many keys a row sees up to, and with a window the first.
 """
 
 import nki
@@ -57,7 +59,7 @@ def mask_cache(context_lens, num_heads, query_len, context_size, block_size):
             for first in range(0, block_size, step):
                 count = min(step, block_size - first)
                 # compute
-                seen = seen_from(lens[:, seq : seq + 1], fold * fold_size + first)
+                seen = bounds_from([lens[:, seq : seq + 1]], fold * fold_size + first)
                 mask = visible(positions[:, 0:count, :], seen)
                 # store, from (offset, block) order on chip to the order of positions
                 columns = in_blocks[:, :, first : first + count].permute((0, 2, 1))
@@ -99,7 +101,7 @@ def mask_active(context_lens, num_heads, query_len):
     nisa.tensor_scalar(dst=seen, data=tokens, op0=nl.add, operand0=1.0)
     positions = nl.ndarray((query_len * num_heads, query_len), dtype=nl.float32, buffer=nl.sbuf)
     nisa.iota(dst=positions, pattern=[[1, query_len]], offset=0, channel_multiplier=0)
-    mask = visible(positions, seen)
+    mask = visible(positions, [seen])
 
     # store
     for seq in range(num_seqs):
@@ -163,15 +165,29 @@ def load_lengths(lengths, rows):
     return floats
 
 
-def seen_from(seen, first):
-    """Return how many of the keys from position ``first`` on a row sees: [rows, 1] fp32."""
-    rest = nl.ndarray(seen.shape, dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=rest, data=seen, op0=nl.subtract, operand0=float(first))
+def bounds_from(bounds, first):
+    """Return the bounds counted from position ``first`` on: [rows, 1] fp32 each."""
+    rest = []
+    for bound in bounds:
+        moved = nl.ndarray(bound.shape, dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=moved, data=bound, op0=nl.subtract, operand0=float(first))
+        rest.append(moved)
     return rest
 
 
-def visible(positions, seen):
-    """Return uint8 1 where a position is below what its row sees; the shape of positions."""
+def visible(positions, bounds):
+    """Return uint8 1 where a position is within the bounds of its row; the shape of positions."""
     mask = nl.ndarray(positions.shape, dtype=nl.uint8, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=mask, data=positions, op0=nl.less, operand0=seen)
-    return mask
+    nisa.tensor_scalar(dst=mask, data=positions, op0=nl.less, operand0=bounds[0])
+    if len(bounds) == 1:
+        return mask
+    inside = nl.ndarray(positions.shape, dtype=nl.uint8, buffer=nl.sbuf)
+    nisa.scalar_tensor_tensor(
+        dst=inside,
+        data=positions,
+        op0=nl.greater_equal,
+        operand0=bounds[1],
+        op1=nl.multiply,
+        operand1=mask,
+    )
+    return inside

@@ -34,7 +34,7 @@ def head_of(state, head):
     return maxima[:, head : head + 1], sums[:, head : head + 1], values[:, head, :]
 
 
-def add_keys(state, queries, keys, values, mask, scale):
+def add_keys(state, queries, keys, values, mask, scoring):
     """Fold one tile of keys and values into the state of one head.
 
     A tile in which a row sees no key leaves the row's state as it is, to the last bit.
@@ -45,13 +45,15 @@ def add_keys(state, queries, keys, values, mask, scale):
         keys: [D, n * 128], column (f, p).
         values: [128, n, D], row p of entry f belongs to column (f, p); unseen rows must be finite.
         mask: [rows, n * 128] uint8, 1 where the row sees the column.
-        scale: positive float, the factor of the scores.
+        scoring: (scale, softcap), two floats; softcap 0 is none.
     """
     maxima, sums, weighted = state
     rows = queries.shape[1]
+    # what is left to multiply scores by: capped ones are between -1 and 1
+    scale = scoring[0] if scoring[1] == 0.0 else scoring[1]
 
     # scores, and the new maxima
-    scores, tile_max = _masked_scores(queries, keys, mask)
+    scores, tile_max = _masked_scores(queries, keys, mask, scoring)
     new_max = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_tensor(dst=new_max, data1=maxima, data2=tile_max, op=nl.maximum)
 
@@ -93,8 +95,11 @@ def add_keys(state, queries, keys, values, mask, scale):
     )
 
 
-def finish_softmax(state, out):
-    """Write weighted values / sums of all heads to out; a row that saw no key gets exact zeros."""
+def finish_softmax(state, out, v_scale):
+    """Write weighted values / sums * v_scale of all heads to out.
+
+    A row that saw no key gets exact zeros.
+    """
     sums, values = state[1], state[2]
     divisor = nl.ndarray(sums.shape, dtype=nl.float32, buffer=nl.sbuf)
     # without keys both are 0; the floor keeps 0 / 0 away and is below any sum of a row with keys
@@ -107,6 +112,8 @@ def finish_softmax(state, out):
             data=values[:, head, :],
             op0=nl.multiply,
             operand0=factor[:, head : head + 1],
+            op1=nl.multiply,
+            operand1=v_scale,
         )
 
 
@@ -148,7 +155,7 @@ def transpose_keys(keys):
     return turned
 
 
-def _masked_scores(queries, keys, mask):
+def _masked_scores(queries, keys, mask, scoring):
     rows = queries.shape[1]
     columns = keys.shape[1]
     scores = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
@@ -166,13 +173,23 @@ def _masked_scores(queries, keys, mask):
         nisa.select_reduce(
             dst=scores[:, first : first + width],
             predicate=mask[:, first : first + width],
-            on_true=products,
+            on_true=_capped(products, scoring),
             on_false=MASKED,
             reduce_res=tile_max,
             reduce_cmd=nisa.reduce_cmd.reset_reduce if first == 0 else nisa.reduce_cmd.reduce,
             reduce_op=nl.maximum,
         )
     return scores, tile_max
+
+
+def _capped(products, scoring):
+    """Return tanh(products * scale / softcap); without a cap the products as they are."""
+    scale, softcap = scoring
+    if softcap == 0.0:
+        return products
+    capped = nl.ndarray(products.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=capped, op=nl.tanh, data=products, scale=scale / softcap)
+    return capped
 
 
 def _weigh(probabilities, values):

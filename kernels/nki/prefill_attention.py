@@ -18,19 +18,19 @@ from .online_softmax import (
     transpose_keys,
     transpose_queries,
 )
+from .tile_rows import QUERY_TILE, count_steps, first_seen, load_request, of_request, rows_see
 from .token_gather import (
     entry_steps,
     first_entries,
     gather_tokens,
     key_positions,
+    step_blocks,
     tile_tokens,
     tiles_per_step,
     token_buffers,
     token_layout,
 )
-
-QUERY_TILE = 128
-"""Rows of a query tile; requests start at multiples of it."""
+from .windows import times, whole_multiples, within_window
 
 
 @nki.jit
@@ -44,6 +44,8 @@ def prefill_attention(
     context_lens,
     query_lens,
     scale,
+    softcap=0.0,
+    v_scale=1.0,
 ):
     """Attend causally from packed, tile-aligned chunks to all that the cache holds of them.
 
@@ -61,7 +63,9 @@ def prefill_attention(
         query_start_loc: [P + 1, 1] int32 in HBM, first row of each request, multiples of 128.
         context_lens: [P, 1] int32 in HBM, tokens in the cache before this step.
         query_lens: [P, 1] int32 in HBM, tokens of this step.
-        scale: positive float, the factor of the scores; for FP8 keys divided by their scale.
+        scale: positive float, the factor of the scores; for FP8 keys times their k_scale.
+        softcap: the bound of scores, which become softcap * tanh(score / softcap); 0.0 is none.
+        v_scale: what stored values are multiplied by; 1.0 unless they are FP8.
 
     Returns:
         [T, H*D] in HBM, q's dtype; rows of no request are exact zeros.
@@ -85,8 +89,64 @@ def prefill_attention(
                 k, v = gather(cache.rows[slots])                          # skip beyond
                 for h in heads:
                     state[h] = online_softmax(state[h], q[tile, h], k[h / G], v[h / G], causal)
-            out[tile] = state.values / state.sum
+            out[tile] = state.values / state.sum * v_scale
     """
+    tensors = (q, k_cache, v_cache, block_table, tile_request)
+    lengths = (context_lens, query_lens, query_start_loc)
+    return _prefill(tensors, lengths, (scale, softcap), v_scale, 0)
+
+
+@nki.jit
+def prefill_attention_windowed(
+    q,
+    k_cache,
+    v_cache,
+    block_table,
+    tile_request,
+    query_start_loc,
+    context_lens,
+    query_lens,
+    block_offset,
+    scale,
+    window,
+    softcap=0.0,
+    v_scale=1.0,
+):
+    """Attend to the last tokens before each query alone, from tables as narrow as the window.
+
+    Dimensions:
+        As in prefill_attention; W table columns hold what the window of a chunk spans.
+
+    Args:
+        As in prefill_attention, and
+        block_offset: [P, 1] int32 in HBM, blocks of each request before its table: column w
+            holds tokens from (block_offset + w) * B on. Lies in front of the window.
+        window: tokens that a query sees, its own included; at least 1.
+
+    Returns:
+        As in prefill_attention.
+
+    Notes:
+        Token j of request p sees positions max(0, t - window + 1) to t = context_lens[p] + j.
+        Run-time bound: a tile begins at the step of keys that holds the first token its first
+        row sees, so it does at most ceil((window + 126) / step) + 1 steps, and gathers skip every
+        token that none of its rows sees. Steps begin at multiples of the step from position 0 on:
+        neither the offset nor what is before the window changes a bit, and cutting a prompt into
+        chunks does not either. Lengths must be below 2**22.
+
+    Pseudocode:
+        as prefill_attention, with
+            for step in range(first_seen_by(tile) / step_size, ceil(keys_seen_by(tile) / ...)):
+                slots = block_table[p][positions(step) / B - block_offset[p]] * B + ...
+    """
+    assert window >= 1
+    tensors = (q, k_cache, v_cache, block_table, tile_request, block_offset)
+    lengths = (context_lens, query_lens, query_start_loc)
+    return _prefill(tensors, lengths, (scale, softcap), v_scale, window)
+
+
+def _prefill(tensors, lengths, scoring, v_scale, window):
+    q, k_cache, v_cache, block_table, tile_request = tensors[0:5]
     num_tokens, num_heads, head_dim = q.shape
     block_size = k_cache.shape[1]
     assert num_tokens % QUERY_TILE == 0
@@ -99,48 +159,55 @@ def prefill_attention(
     layout = token_layout(tiles, block_size)
     columns = key_positions(QUERY_TILE, tiles, block_size)
     buffers = token_buffers(tiles, k_cache, q.dtype)
-    lengths = (context_lens, query_lens, query_start_loc)
+    blocks = step_blocks(tiles, block_size)
+    step = blocks * block_size
+    max_steps = -(-block_table.shape[1] // blocks)
+    if window > 0:
+        # what 128 rows see, from anywhere in a step on
+        max_steps = min(max_steps + 1, -(-(window + QUERY_TILE - 1 + step - 1) // step))
     for tile in range(num_tokens // QUERY_TILE):
         # load
-        request = _load_request(tile_request, tile)
-        seen, live = _rows_see(lengths, request, tile)
+        request = load_request(tile_request, tile)
+        seen, live, place = rows_see(lengths, request, tile)
         queries = _load_queries(q, tile)
+        entries = first_entries(request, block_table, layout)
+        bounds = ([seen], [live])
+        if window > 0:
+            first = first_seen(place, window)
+            begun = whole_multiples(first, step)
+            _move_entries(entries, begun, of_request(tensors[5], request), blocks)
+            bounds = within_window((seen, live), first, times(begun, step), window)
         # compute
         state = start_softmax(QUERY_TILE, num_heads, head_dim)
         source = (k_cache, v_cache, block_table)
-        place = (request, seen, live, layout, columns, buffers)
-        _attend_tile(state, queries, source, place, scale)
+        tools = (layout, columns, buffers)
+        count = count_steps(bounds[1][0], step, max_steps)
+        _attend_tile(state, queries, source, (entries, bounds, count), tools, scoring)
         # store
         result = nl.ndarray((QUERY_TILE, num_heads, head_dim), dtype=q.dtype, buffer=nl.sbuf)
-        finish_softmax(state, result)
+        finish_softmax(state, result, v_scale)
         rows = out[tile * QUERY_TILE : (tile + 1) * QUERY_TILE, :]
         nisa.dma_copy(dst=rows, src=result.reshape((QUERY_TILE, num_heads * head_dim)))
     return out
 
 
-def _attend_tile(state, queries, source, place, scale):
-    """Run one tile of queries over as many steps of keys as its rows can see."""
-    k_cache, block_table = source[0], source[2]
-    request, seen, live, layout, columns, buffers = place
+def _attend_tile(state, queries, source, place, tools, scoring):
+    """Run one tile of queries over ``count`` steps of keys, changing entries and bounds."""
+    k_cache = source[0]
+    entries, bounds, count = place
+    rows, keys_left = bounds
+    layout, columns, buffers = tools
     block_size, num_kv_heads = k_cache.shape[1], k_cache.shape[2]
     group = queries.shape[1] // num_kv_heads
     tiles = layout[0].shape[1]
     step = tiles * tile_tokens(block_size)
-    max_steps = -(-block_table.shape[1] * block_size // step)
-
-    # what the loop carries: table entries of the step, keys left for each row and for the tile
-    entries = first_entries(request, block_table, layout)
     advance = entry_steps(tiles, block_size)
-    seen_left = nl.ndarray(seen.shape, dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=seen_left, src=seen)
-    live_left = nl.ndarray(live.shape, dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=live_left, src=live)
 
     def body(index):
         # load
-        keys, values = gather_tokens(source, entries, live_left, layout, buffers)
+        keys, values = gather_tokens(source, entries, keys_left, layout, buffers)
         # compute
-        mask = visible(columns, seen_left)
+        mask = visible(columns, rows)
         for head in range(num_kv_heads):
             turned = transpose_keys(keys[:, :, head, :])
             for query_head in range(head * group, (head + 1) * group):
@@ -150,36 +217,32 @@ def _attend_tile(state, queries, source, place, scale):
                     turned,
                     values[:, :, head, :],
                     mask,
-                    scale,
+                    scoring,
                 )
         # advance
         nisa.tensor_tensor(dst=entries, data1=entries, data2=advance, op=nl.add)
-        nisa.tensor_scalar(dst=seen_left, data=seen_left, op0=nl.subtract, operand0=float(step))
-        nisa.tensor_scalar(dst=live_left, data=live_left, op0=nl.subtract, operand0=float(step))
+        for left in rows + keys_left:
+            nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=float(step))
 
-    nl.fori_loop(0, _count_steps(live, step, max_steps), body)
-
-
-def _count_steps(live, step, max_steps):
-    """Return a register with ceil(live / step), counted by comparisons: exact in any rounding."""
-    starts = nl.ndarray((1, max_steps), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.iota(dst=starts, pattern=[[step, max_steps]], offset=0, channel_multiplier=0)
-    begun = nl.ndarray((1, max_steps), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=begun, data=starts, op0=nl.less, operand0=live[0:1, :])
-    total = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_reduce(dst=total, op=nl.add, data=begun, axis=1)
-    count = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=count, src=total)
-    bound = nisa.register_alloc()
-    nisa.register_load(bound, count)
-    return bound
+    nl.fori_loop(0, count, body)
 
 
-def _load_request(tile_request, tile):
-    """Return [128, 1] int32: the tile's request in every partition."""
-    request = nl.ndarray((QUERY_TILE, 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=request, src=tile_request.ap(pattern=[[0, QUERY_TILE], [1, 1]], offset=tile))
-    return request
+def _move_entries(entries, begun, offset, blocks):
+    """Move table entries to the step of keys ``begun``, in a table that leaves out blocks."""
+    ahead = nl.ndarray(begun.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.scalar_tensor_tensor(
+        dst=ahead,
+        data=begun,
+        op0=nl.multiply,
+        operand0=float(blocks),
+        op1=nl.subtract,
+        operand1=offset,
+    )
+    columns = nl.ndarray(begun.shape, dtype=nl.int32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=columns, src=ahead)
+    for tile in range(entries.shape[1]):
+        moved = entries[:, tile : tile + 1]
+        nisa.tensor_tensor(dst=moved, data1=moved, data2=columns, op=nl.add)
 
 
 def _load_queries(q, tile):
@@ -189,52 +252,3 @@ def _load_queries(q, tile):
     flat = q.reshape((num_tokens, num_heads * head_dim))
     nisa.dma_copy(dst=loaded, src=flat[tile * QUERY_TILE : (tile + 1) * QUERY_TILE, :])
     return transpose_queries(loaded, num_heads, head_dim)
-
-
-def _rows_see(lengths, request, tile):
-    """Return how many keys each row sees, and how many any row sees: [128, 1] fp32 both."""
-    context = _of_request(lengths[0], request)
-    queried = _of_request(lengths[1], request)
-    start = _of_request(lengths[2], request)
-
-    # token j of each row, counted from the request's first row
-    token = nl.ndarray((QUERY_TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.iota(dst=token, pattern=[[0, 1]], offset=tile * QUERY_TILE, channel_multiplier=1)
-    nisa.tensor_tensor(dst=token, data1=token, data2=start, op=nl.subtract)
-
-    # context + j + 1 where j < queried, else 0
-    is_real = nl.ndarray((QUERY_TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_tensor(dst=is_real, data1=token, data2=queried, op=nl.less)
-    seen = nl.ndarray((QUERY_TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=seen, data=token, op0=nl.add, operand0=context, op1=nl.add, operand1=1.0)
-    nisa.tensor_tensor(dst=seen, data1=seen, data2=is_real, op=nl.multiply)
-
-    # context + min(queried, end of the tile)
-    end = nl.ndarray((QUERY_TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(
-        dst=end,
-        data=start,
-        op0=nl.subtract,
-        operand0=float((tile + 1) * QUERY_TILE),
-        reverse0=True,
-    )
-    live = nl.ndarray((QUERY_TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_tensor(dst=live, data1=end, data2=queried, op=nl.minimum)
-    nisa.tensor_tensor(dst=live, data1=live, data2=context, op=nl.add)
-    return seen, live
-
-
-def _of_request(values, request):
-    """Return [128, 1] fp32: the request's entry of [P, 1] int32 in HBM, 0 for request -1."""
-    whole = nl.ndarray((QUERY_TILE, 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.memset(dst=whole, value=0)
-    nisa.dma_copy(
-        dst=whole,
-        src=values.ap(
-            pattern=[[1, QUERY_TILE], [1, 1]], offset=0, vector_offset=request, indirect_dim=0
-        ),
-        oob_mode=nisa.oob_mode.skip,
-    )
-    number = nl.ndarray((QUERY_TILE, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=number, src=whole)
-    return number

@@ -11,12 +11,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..contract import AttentionSpec, check_slots, check_tensor
+from ..contract import AttentionSpec, check_cache_scales, check_slots, check_tensor
 from ..reference import ReferenceKernels
 from .simulator import require_simulator, simulate
+from .simulator.generation import generation_of
 
 TILE = 128
 """Rows of a prefill tile, and blocks of a gather: one per partition."""
+
+FP8_FORMATS: dict[str, Any] = {
+    "trn1": ml_dtypes.float8_e4m3,
+    "trn2": ml_dtypes.float8_e4m3,
+    "trn3": ml_dtypes.float8_e4m3fn,
+}
+"""How a generation reads the bytes of an FP8 cache; bits up to 240 mean the same in both."""
 
 Kernel = Callable[..., Any]
 Array = npt.NDArray[Any]
@@ -38,13 +46,17 @@ class NkiSimKernels(ReferenceKernels):
         """
         super().__init__(prefill_tile=TILE, fold_blocks=TILE)
         require_simulator()
-        from .decode_attention import decode_attention
-        from .kv_write import kv_cache_write
-        from .prefill_attention import prefill_attention
+        from .decode_attention import decode_attention, decode_attention_windowed
+        from .kv_write import kv_cache_write, kv_cache_write_fp8
+        from .prefill_attention import prefill_attention, prefill_attention_windowed
 
+        self._fp8 = FP8_FORMATS[generation_of(target).name]
         self._write: Kernel = simulate(kv_cache_write, target=target)
+        self._write_fp8: Kernel = simulate(kv_cache_write_fp8, target=target)
         self._prefill: Kernel = simulate(prefill_attention, target=target)
+        self._prefill_windowed: Kernel = simulate(prefill_attention_windowed, target=target)
         self._decode: Kernel = simulate(decode_attention, target=target)
+        self._decode_windowed: Kernel = simulate(decode_attention_windowed, target=target)
 
     def attend_prefill(
         self,
@@ -64,18 +76,20 @@ class NkiSimKernels(ReferenceKernels):
         block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write the new keys and values, then attend causally: ``[T, H*D]``."""
-        caches = _array(k_cache_NBKD), _array(v_cache_NBKD)
-        self._write_new(caches, k_TKD, v_TKD, slot_mapping_T)
-        out = self._prefill(
+        caches = self._caches(k_cache_NBKD, v_cache_NBKD, spec)
+        self._write_new(caches, k_TKD, v_TKD, slot_mapping_T, spec)
+        tensors = (
             _array(q_THD),
             *caches,
             _array(block_table_PW),
-            _column(tile_request),
-            _column(query_start_loc),
-            _column(context_lens_P),
-            _column(query_lens_P),
-            spec.scale,
+            *map(_column, (tile_request, query_start_loc, context_lens_P, query_lens_P)),
         )
+        scale, *options = _numbers(spec)
+        offsets = _offsets(block_offset, block_table_PW, spec)
+        if spec.window is None:
+            out = self._prefill(*tensors, scale, *options)
+        else:
+            out = self._prefill_windowed(*tensors, offsets, scale, spec.window, *options)
         return _tensor(out, q_THD)
 
     def attend_decode(
@@ -94,27 +108,66 @@ class NkiSimKernels(ReferenceKernels):
         block_offset: Tensor | None = None,
     ) -> Tensor:
         """Write, then attend, with R = S*Q rows in request order: ``[R, H*D]``."""
-        caches = _array(k_cache_NBKD), _array(v_cache_NBKD)
-        self._write_new(caches, k_RKD, v_RKD, slot_mapping_R)
+        caches = self._caches(k_cache_NBKD, v_cache_NBKD, spec)
+        self._write_new(caches, k_RKD, v_RKD, slot_mapping_R, spec)
         query_len = q_RHD.shape[0] // block_table_SW.shape[0]
-        out = self._decode(
+        tensors = (
             _array(q_RHD),
             *caches,
             _array(block_table_SW),
-            _column(context_lens_S),
-            _column(query_lens_S),
-            spec.scale,
-            query_len,
+            *map(_column, (context_lens_S, query_lens_S)),
         )
+        scale, *options = _numbers(spec)
+        offsets = _offsets(block_offset, block_table_SW, spec)
+        if spec.window is None:
+            out = self._decode(*tensors, scale, query_len, *options)
+        else:
+            out = self._decode_windowed(*tensors, offsets, scale, query_len, spec.window, *options)
         return _tensor(out, q_RHD)
 
+    def _caches(self, k_cache: Tensor, v_cache: Tensor, spec: AttentionSpec) -> tuple[Array, Array]:
+        """Return the caches' own memory; FP8 in the format of the generation."""
+        check_cache_scales(spec, k_cache.dtype)
+        if k_cache.dtype != torch.float8_e4m3fn:
+            return _array(k_cache), _array(v_cache)
+        k_bytes, v_bytes = (cache.view(torch.uint8).numpy() for cache in (k_cache, v_cache))
+        return k_bytes.view(self._fp8), v_bytes.view(self._fp8)
+
     def _write_new(
-        self, caches: tuple[Array, Array], k_TKD: Tensor, v_TKD: Tensor, slots_T: Tensor
+        self,
+        caches: tuple[Array, Array],
+        k_TKD: Tensor,
+        v_TKD: Tensor,
+        slots_T: Tensor,
+        spec: AttentionSpec,
     ) -> None:
         check_tensor("slot_mapping", slots_T, (k_TKD.shape[0],), torch.int32)
         num_blocks, block_size = caches[0].shape[:2]
         check_slots(slots_T, num_blocks * block_size)  # the DMA would skip without a word
-        self._write(*caches, _array(k_TKD), _array(v_TKD), _column(slots_T))
+        arguments = (*caches, _array(k_TKD), _array(v_TKD), _column(slots_T))
+        if caches[0].dtype == self._fp8:
+            self._write_fp8(*arguments, spec.k_scale, spec.v_scale)
+        else:
+            self._write(*arguments)
+
+
+def _numbers(spec: AttentionSpec) -> tuple[float, float, float]:
+    """Return scale, soft cap and v_scale as the kernels take them."""
+    return spec.scale * spec.k_scale, spec.softcap or 0.0, spec.v_scale
+
+
+def _offsets(block_offset: Tensor | None, table: Tensor, spec: AttentionSpec) -> Array:
+    """Return the blocks before each row of the table, ``[n, 1]``.
+
+    Raises ValueError where there are some and no window: every row sees tokens in them.
+    """
+    if block_offset is None:
+        return np.zeros((table.shape[0], 1), np.int32)
+    check_tensor("block_offset", block_offset, (table.shape[0],), torch.int32)
+    if spec.window is None and block_offset.any():
+        most = int(block_offset.max())
+        raise ValueError(f"block_offset is up to {most}, without a window all are 0")
+    return _column(block_offset)
 
 
 def _array(tensor: Tensor) -> Array:

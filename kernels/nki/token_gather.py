@@ -8,7 +8,7 @@ others hold no token. Tile f, partition p is position f * tile_tokens(B) + p of 
 import nki.isa as nisa
 import nki.language as nl
 
-from .masks import to_partitions
+from .masks import to_partitions, visible
 
 MAX_TILES = 4
 """Most tiles of tokens per step: together one PSUM bank of scores."""
@@ -111,9 +111,14 @@ def first_entries(request, block_table, layout):
     return entries
 
 
+def step_blocks(tiles, block_size):
+    """Return the blocks of a step, which are whole."""
+    return tiles * (tile_tokens(block_size) // block_size)
+
+
 def entry_steps(tiles, block_size):
     """Return [128, tiles] int32: how far the table entries move from step to step."""
-    return _filled((nl.tile_size.pmax, tiles), tiles * (tile_tokens(block_size) // block_size))
+    return _filled((nl.tile_size.pmax, tiles), step_blocks(tiles, block_size))
 
 
 def gather_tokens(source, entries, live, layout, buffers):
@@ -122,18 +127,17 @@ def gather_tokens(source, entries, live, layout, buffers):
     Args:
         source: k_cache [N, B, K, D], v_cache and block_table [P, W] in HBM.
         entries: [128, tiles] int32, entries of the flat table.
-        live: [128, 1] fp32, how many tokens of the step there are to read.
+        live: bounds [128, 1] fp32 of the tokens of the step that there are to read.
         layout: of token_layout.
-        buffers: of token_buffers. Keys beyond ``live`` are stale, values there are 0.
+        buffers: of token_buffers. Keys out of bounds are stale, values there are 0.
     """
     k_cache, v_cache, block_table = source
     keys, values = buffers
     parts, tiles, num_kv_heads, head_dim = keys.shape
     width = num_kv_heads * head_dim
-    is_live = nl.ndarray((parts, tiles), dtype=nl.uint8, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=is_live, data=layout[0], op0=nl.less, operand0=live)
+    is_live = visible(layout[0], live)
     for tile in range(tiles):
-        ids = _load_ids(block_table, entries[:, tile : tile + 1])
+        ids = load_ids(block_table, entries[:, tile : tile + 1])
         slots = _slots(ids, layout[2], is_live[:, tile : tile + 1], k_cache.shape[1])
         _load_rows(keys, tile, k_cache, slots)
         _load_rows(values, tile, v_cache, slots)
@@ -156,7 +160,7 @@ def _load_rows(rows, tile, cache, slots):
     )
 
 
-def _load_ids(block_table, entries):
+def load_ids(block_table, entries):
     """Return [128, 1] int32 block ids; -1 where the entry lies outside the table."""
     num_seqs, width = block_table.shape
     flat = block_table.reshape((num_seqs * width, 1))

@@ -32,7 +32,8 @@ IS_REAL = not install()
 """Whether this host has the real NKI."""
 
 SOURCES = (
-    *("masks", "online_softmax", "block_gather", "token_gather"),
+    *("masks", "online_softmax", "block_gather", "token_gather", "windows"),
+    *("decode_rows", "tile_rows"),
     *("kv_write", "decode_attention", "prefill_attention"),
 )
 FOLD = 128

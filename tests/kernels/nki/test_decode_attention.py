@@ -310,13 +310,13 @@ def test_a_gather_that_cannot_skip_is_found(patch: tuple[str, str, str], problem
     "patch",
     [
         ("decode_attention", "values = select_live(values, is_live)", "pass"),
-        ("online_softmax", "on_true=products,", "on_true=products, reverse_pred=True,"),
+        ("online_softmax", "on_false=MASKED,", "on_false=MASKED, reverse_pred=True,"),
         (
             "masks",
             "pattern=[[1, num_offsets], [block_size, FOLD_BLOCKS]]",
             "pattern=[[FOLD_BLOCKS, num_offsets], [1, FOLD_BLOCKS]]",
         ),
-        ("decode_attention", "operand1=1.0", "operand1=0.0"),
+        ("decode_rows", "operand1=1.0", "operand1=0.0"),
         ("masks", "channel_multiplier=block_size", "channel_multiplier=1"),
     ],
     ids=["no-tail-select", "mask-reversed", "column-order", "not-itself", "row-order"],

@@ -147,18 +147,20 @@ def test_fp8_is_scaled_clamped_and_rounded_once(
     new[0].reshape(-1)[:6] = [1e30, -1e30, limit, -limit, 0.0, 1e-9]
     slots = rng.permutation(160)[:130].astype(np.int32)
     slots[5::4] = -1
-    scales = [np.float32(2.5), np.float32(11.0)]
+    scales = [0.4, 1 / 11]
 
     after = simulate(KERNELS.kv_write.kv_cache_write_fp8, target=target)(
         *(cache.copy() for cache in caches),
         *new,
         slots.reshape(-1, 1),
-        *(np.full((1, 1), scale) for scale in scales),
+        *scales,
     )
 
     for got, cache, rows, scale in zip(after, caches, new, scales, strict=True):
         expected = cache.reshape(160, *SIZES[2:])
-        stored = np.clip(rows.astype(np.float32) * scale, -limit, limit).astype(dtype)
+        stored = np.clip(rows.astype(np.float32) * np.float32(1 / scale), -limit, limit).astype(
+            dtype
+        )
         expected[slots[slots >= 0]] = stored[slots >= 0]
         np.testing.assert_array_equal(
             got.view(np.uint8).reshape(expected.shape), expected.view(np.uint8)

@@ -258,9 +258,9 @@ def test_a_gather_that_cannot_skip_is_found(patch: tuple[str, str, str], problem
 @pytest.mark.parametrize(
     "patch",
     [
-        ("online_softmax", "on_true=products,", "on_true=products, reverse_pred=True,"),
-        ("prefill_attention", "operand1=1.0", "operand1=0.0"),
-        ("prefill_attention", "data=seen_left, op0=nl.subtract", "data=seen_left, op0=nl.add"),
+        ("online_softmax", "on_false=MASKED,", "on_false=MASKED, reverse_pred=True,"),
+        ("tile_rows", "operand1=1.0", "operand1=0.0"),
+        ("prefill_attention", "data=left, op0=nl.subtract", "data=left, op0=nl.add"),
         ("token_gather", "[[span, tiles], [1, span]]", "[[1, tiles], [tiles, span]]"),
         ("token_gather", "data2=offsets, op=nl.add", "data2=offsets, op=nl.maximum"),
     ],
