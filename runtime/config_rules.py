@@ -45,9 +45,11 @@ def _check_inline_model(config: Config) -> None:
         architecture, _ = read_inline(config.model, "model")
     except ModelError as error:
         raise ConfigError(str(error)) from None
-    positions = architecture.max_position_embeddings
+    positions = architecture.max_len
     if config.max_model_len > positions:
-        fits = f"must be at most the model's max_position_embeddings = {positions}"
+        is_scaled = positions != architecture.max_position_embeddings
+        what = "reach with rope scaling" if is_scaled else "max_position_embeddings"
+        fits = f"must be at most the model's {what} = {positions}"
         refuse("max_model_len", f"is {config.max_model_len}", fits)
 
 

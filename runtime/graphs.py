@@ -18,7 +18,7 @@ from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
 from .kv_cache import KVCache
 from .model_graphs import ModelGraph
 from .model_inputs import Arrays
-from .models.llama import Llama
+from .models.decoder import Decoder
 from .sampler import SAMPLERS, SamplerGraph, compile_sampler
 from .scheduler_output import Phase
 
@@ -51,7 +51,7 @@ class CompiledGraphs:
 
     def __init__(
         self,
-        model: Llama,
+        model: Decoder,
         kernels: KernelSet,
         cache: KVCache,
         *,

@@ -107,14 +107,18 @@ class KVCache:
 def decoder_groups(
     architecture: Architecture, *, num_blocks: int, block_size: int, dtype: torch.dtype
 ) -> tuple[KVGroup, ...]:
-    """Return the KV groups of a decoder in which every layer attends to everything: one."""
-    group = KVGroup(
-        layers=tuple(range(architecture.num_layers)),
-        num_blocks=num_blocks,
-        block_size=block_size,
-        num_kv_heads=architecture.num_kv_heads,
-        k_dim=architecture.head_dim,
-        v_dim=architecture.head_dim,
-        dtype=dtype,
+    """Return the KV groups of a decoder: one per distinct window, in order of first layer."""
+    windows = dict.fromkeys(kind.window for kind in architecture.layers)
+    return tuple(
+        KVGroup(
+            layers=tuple(i for i, kind in enumerate(architecture.layers) if kind.window == window),
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_kv_heads=architecture.num_kv_heads,
+            k_dim=architecture.head_dim,
+            v_dim=architecture.head_dim,
+            dtype=dtype,
+            window=window,
+        )
+        for window in windows
     )
-    return (group,)

@@ -22,7 +22,7 @@ from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cac
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .models.architecture import Architecture, expected_tensors
-from .models.llama import Llama
+from .models.decoder import Decoder
 from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan, graph_layout, plan_limits
 from .process_limits import free_memory_bytes, usable_cpus
@@ -43,7 +43,7 @@ class LoadedEngine:
     graphs: CompiledGraphs
     plan: BucketPlan
     source: LoadedModel
-    model: Llama
+    model: Decoder
     cache: KVCache
     cache_size: CacheSize
     invariance: InvarianceReport
@@ -64,7 +64,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     plan = bucket_plan(config, _limits(config, kernels))
     dtype = getattr(torch, config.dtype)
     with _memory_for("the weights", "take a smaller model or dtype: bfloat16"):
-        model = Llama(
+        model = Decoder(
             source.architecture,
             kernels,
             source.tensors,
@@ -106,11 +106,12 @@ def _memory_for(what: str, remedy: str) -> Iterator[None]:
 
 
 def check_model_len(config: Config, architecture: Architecture) -> None:
-    """Refuse a ``max_model_len`` beyond the positions that the model was made for."""
-    if config.max_model_len > architecture.max_position_embeddings:
+    """Refuse a ``max_model_len`` beyond the positions that the model and its rope reach."""
+    if config.max_model_len > architecture.max_len:
         raise ConfigError(
-            f"max_model_len: {config.max_model_len} exceeds the model's "
-            f"max_position_embeddings {architecture.max_position_embeddings}"
+            f"max_model_len: {config.max_model_len} exceeds the {architecture.max_len} positions "
+            f"of the model (max_position_embeddings {architecture.max_position_embeddings}, and "
+            "what its rope scaling makes of them)"
         )
 
 
@@ -121,7 +122,8 @@ def check_weights_fit(config: Config, architecture: Architecture) -> None:
     """
     itemsize = getattr(torch, config.dtype).itemsize
     weights = sum(map(math.prod, expected_tensors(architecture).values())) * itemsize
-    table = config.max_model_len * architecture.head_dim * ROPE_BYTES
+    dims = sum(rope.rotary_dim(architecture.head_dim) for rope in architecture.ropes)
+    table = config.max_model_len * dims * ROPE_BYTES
     free = free_memory_bytes()
     if weights + table > free:
         raise ConfigError(

@@ -9,37 +9,41 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..kernels.contract import AttentionSpec
 from ..kernels.kernel_set import KernelSet
 from .graph_spec import block_table_name, slot_mapping_name
-from .models.llama import Llama
+from .models.decoder import Decoder
 from .scheduler_output import Phase
 
 Inputs = dict[str, Tensor]
 
 
-class StepAttention:
-    """Attention of one step over the caches; one subclass per phase."""
+class ModelStep:
+    """What the layers of a model ask of one step; attention has one subclass per phase."""
 
     def __init__(
         self,
-        model: Llama,
+        model: Decoder,
         inputs: Inputs,
         caches: Sequence[tuple[Tensor, Tensor]],
         group_of: Sequence[int],
     ) -> None:
         """Bind one step's inputs: ``caches`` per layer, ``group_of`` a layer its KV group."""
         self.kernels: KernelSet = model.kernels
-        self.spec = AttentionSpec(scale=model.architecture.head_dim**-0.5)
+        self.specs = model.attention_specs
         self.inputs = inputs
         self.caches = caches
         self.group_of = group_of
 
+    @property
+    def token_mask(self) -> Tensor:
+        """Int32 ``[R]``: 1 for a token, 0 for padding; an input of models with experts."""
+        return self.inputs["token_mask"]
 
-class PrefillAttention(StepAttention):
+
+class PrefillStep(ModelStep):
     """Several requests' tokens, packed."""
 
-    def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
+    def attend(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
         """Write and attend; ``[T, H*D]``."""
         inputs, group = self.inputs, self.group_of[layer]
         return self.kernels.attend_prefill(
@@ -53,14 +57,14 @@ class PrefillAttention(StepAttention):
             tile_request=inputs["tile_request"],
             context_lens_P=inputs["context_lens"],
             query_lens_P=inputs["query_lens"],
-            spec=self.spec,
+            spec=self.specs[layer],
         )
 
 
-class DecodeAttention(StepAttention):
+class DecodeStep(ModelStep):
     """The same number of rows per request."""
 
-    def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
+    def attend(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
         """Write and attend; ``[S*Q, H*D]``."""
         inputs, group = self.inputs, self.group_of[layer]
         return self.kernels.attend_decode(
@@ -72,21 +76,21 @@ class DecodeAttention(StepAttention):
             block_table_SW=inputs[block_table_name(group)],
             context_lens_S=inputs["context_lens"],
             query_lens_S=inputs["query_lens"],
-            spec=self.spec,
+            spec=self.specs[layer],
         )
 
 
-ATTENTION = {Phase.PREFILL: PrefillAttention, Phase.DECODE: DecodeAttention}
+STEPS = {Phase.PREFILL: PrefillStep, Phase.DECODE: DecodeStep}
 
 
 class ModelGraph(nn.Module):
     """A model with the attention of one phase: what is compiled for each bucket."""
 
-    def __init__(self, model: Llama, phase: Phase, group_of: Sequence[int]) -> None:
+    def __init__(self, model: Decoder, phase: Phase, group_of: Sequence[int]) -> None:
         """Wrap a model; its packed weights are shared, not copied."""
         super().__init__()
         self.model = model
-        self.attention = ATTENTION[phase]
+        self.step = STEPS[phase]
         self.group_of = group_of
 
     def forward(
@@ -94,8 +98,8 @@ class ModelGraph(nn.Module):
     ) -> Tensor:
         """Return the logits of ``logits_positions``."""
         caches = list(zip(k_caches, v_caches, strict=True))
-        attend = self.attention(self.model, inputs, caches, self.group_of)
+        step = self.step(self.model, inputs, caches, self.group_of)
         logits: Tensor = self.model(
-            inputs["input_ids"], inputs["positions"], inputs["logits_positions"], attend
+            inputs["input_ids"], inputs["positions"], inputs["logits_positions"], step
         )
         return logits

@@ -15,6 +15,7 @@ import torch
 
 from ..errors import ModelError
 from .architecture import Architecture, expected_tensors
+from .families import read_architecture
 from .tensor_files import TensorFiles
 
 SINGLE_FILE = "model.safetensors"
@@ -43,7 +44,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         ModelError: one line that names the files and the first few tensors that do not fit.
     """
     config = read_json(folder / "config.json")
-    architecture = Architecture.from_config(config, source=str(folder / "config.json"))
+    architecture = read_architecture(config, source=str(folder / "config.json"))
     paths = _weight_files(folder)
     tensors = TensorFiles([path for path in paths if path.is_file()])
     problems = [*_file_problems(paths, tensors), *_tensor_problems(architecture, tensors)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..errors import ModelError
@@ -53,6 +53,38 @@ class ConfigFields:
         if number is None or not math.isfinite(number) or number <= 0:
             raise self.error(f"{key} must be a number above 0, not {value_text(value)}")
         return number
+
+    def optional_float(self, key: str) -> float | None:
+        """Read a finite number above 0; missing means none."""
+        return None if self.get(key) is None else self.positive_float(key)
+
+    def positive_floats(self, key: str) -> tuple[float, ...]:
+        """Read a list of finite numbers above 0."""
+        values = self.get(key)
+        if not isinstance(values, list | tuple):
+            raise self.error(f"{key} must be a list of numbers, not {value_text(values)}")
+        one = ConfigFields({f"{key}[{i}]": value for i, value in enumerate(values)}, self.source)
+        return tuple(one.positive_float(name) for name in one.values)
+
+    def one_per_layer(
+        self, key: str, num_layers: int, fits: Collection[object]
+    ) -> tuple[object, ...] | None:
+        """Read a list with an entry of ``fits`` per layer; missing means none."""
+        values = self.get(key)
+        if values is None:
+            return None
+        if not isinstance(values, list | tuple) or len(values) != num_layers:
+            shown = (
+                f"{len(values)} entries" if isinstance(values, list | tuple) else value_text(values)
+            )
+            raise self.error(f"{key} must list one entry per layer ({num_layers}), not {shown}")
+        listed = ", ".join(repr(fitting) for fitting in fits)
+        for value in values:
+            if isinstance(value, bool) or value not in tuple(fits):
+                raise self.error(
+                    f"{key} {value_text(value)} is not supported (supported: {listed})"
+                )
+        return tuple(values)
 
     def flag(self, key: str, default: bool) -> bool:
         """Read a boolean."""

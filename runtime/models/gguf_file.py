@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..value_text import value_text
-from .architecture import Architecture, inverse_frequencies
+from .architecture import Architecture
+from .families import read_architecture
 
 TOP_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -214,7 +215,7 @@ class GgufFile:
     def _rope_scaling(self, config: dict[str, object]) -> dict[str, object]:
         """Find the llama3 scaling whose frequencies the file's divisors are."""
         factors = self._dequantize(self._tensors[ROPE_FACTORS]).ravel()
-        plain = Architecture.from_config(config, source=str(self.path))
+        plain = read_architecture(config, source=str(self.path))
         scaling: dict[str, object] = {
             "rope_type": "llama3",
             "factor": float(factors.max(initial=0.0)),
@@ -222,13 +223,18 @@ class GgufFile:
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192,
         }
-        scaled = Architecture.from_config({**config, "rope_scaling": scaling})
-        wanted = np.divide(inverse_frequencies(plain), inverse_frequencies(scaled))
+        scaled = read_architecture({**config, "rope_scaling": scaling})
+        wanted = np.divide(_frequencies(plain), _frequencies(scaled))
         if factors.shape != wanted.shape or not np.allclose(factors, wanted, rtol=1e-4):
             raise self.error(
                 f"{ROPE_FACTORS} is not the rope scaling of Llama 3, which alone is supported"
             )
         return scaling
+
+
+def _frequencies(architecture: Architecture) -> tuple[float, ...]:
+    (rope,) = architecture.ropes
+    return rope.frequencies(architecture.head_dim, architecture.max_position_embeddings)
 
 
 def _is_integer(value: object) -> bool:

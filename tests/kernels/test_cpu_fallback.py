@@ -7,8 +7,8 @@ from attention_cases import Heads, Request, make_decode, make_prefill
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.fallback import TorchKernels
 from noria.kernels.reference import ReferenceKernels
-from noria.runtime.models.architecture import Architecture, expected_tensors
-from noria.runtime.models.llama import Llama
+from noria.runtime.models.architecture import Architecture, LayerKind, expected_tensors
+from noria.runtime.models.decoder import Decoder
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 RESULTS = pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_model_counts_them(torch_kernels):
         vocab_size=64,
         hidden_size=64,
         intermediate_size=128,
-        num_layers=1,
+        layers=(LayerKind(),) * 1,
         num_heads=4,
         num_kv_heads=4,
         head_dim=16,
@@ -100,7 +100,7 @@ def test_a_model_counts_them(torch_kernels):
     )
     tensors = {name: torch.zeros(s) for name, s in expected_tensors(architecture).items()}
     built = [
-        Llama(architecture, kernels, tensors, dtype=torch.float32, max_model_len=16)
+        Decoder(architecture, kernels, tensors, dtype=torch.float32, max_model_len=16)
         for kernels in (torch_kernels, ReferenceKernels())
     ]
 

@@ -18,8 +18,8 @@ from noria.runtime.graphs import CompiledGraphs
 from noria.runtime.kv_cache import KVCache, decoder_groups
 from noria.runtime.kv_cache_manager import KVCacheManager
 from noria.runtime.model_runner import ModelRunner
-from noria.runtime.models.architecture import Architecture, expected_tensors, inverse_frequencies
-from noria.runtime.models.llama import Llama
+from noria.runtime.models.architecture import Architecture, LayerKind, expected_tensors
+from noria.runtime.models.decoder import Decoder
 from noria.runtime.random_draws import uniforms
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.scheduler import Scheduler
@@ -28,7 +28,7 @@ TINY = Architecture(
     vocab_size=61,
     hidden_size=32,
     intermediate_size=48,
-    num_layers=2,
+    layers=(LayerKind(),) * 2,
     num_heads=4,
     num_kv_heads=2,
     head_dim=8,
@@ -65,7 +65,7 @@ class TinyEngine:
     graphs: CompiledGraphs
     cache: KVCache
     kv_cache: KVCacheManager
-    model: Llama
+    model: Decoder
     plan: BucketPlan
     shape: EngineShape
 
@@ -108,7 +108,7 @@ def build_engine(
     shape = shape or EngineShape()
     kernels = kernels or ReferenceKernels()
     tensors = tensors or random_tensors(architecture)
-    model = Llama(architecture, kernels, tensors, dtype=dtype, max_model_len=shape.max_model_len)
+    model = Decoder(architecture, kernels, tensors, dtype=dtype, max_model_len=shape.max_model_len)
     groups = decoder_groups(
         architecture, num_blocks=shape.num_blocks, block_size=shape.block_size, dtype=dtype
     )
@@ -161,7 +161,9 @@ class DenseModel:
     def __init__(self, architecture: Architecture, tensors: dict[str, Tensor]) -> None:
         self.architecture = architecture
         self.tensors = {name: tensor.double() for name, tensor in tensors.items()}
-        self.frequencies = torch.tensor(inverse_frequencies(architecture), dtype=torch.float64)
+        (rope,) = architecture.ropes
+        angles = rope.frequencies(architecture.head_dim, architecture.max_len)
+        self.frequencies = torch.tensor(angles, dtype=torch.float64)
         self._memory: dict[tuple[int, ...], Tensor] = {}
 
     def generate(self, prompt: Sequence[int], params: SamplingParams, num_tokens: int) -> list[int]:

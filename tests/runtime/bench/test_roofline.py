@@ -8,13 +8,13 @@ import pytest
 
 from noria.runtime.bench.roofline import ModelCost, job_flop, model_cost, roofs, stored_as
 from noria.runtime.bench.workload import Workload
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.architecture import Architecture, LayerKind
 
 SMOLLM2_135M = Architecture(
     vocab_size=49152,
     hidden_size=576,
     intermediate_size=1536,
-    num_layers=30,
+    layers=(LayerKind(),) * 30,
     num_heads=9,
     num_kv_heads=3,
     head_dim=64,

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.families import read_architecture
 from noria.runtime.models.fetch import fetched_path
 from noria.runtime.models.random_weights import RandomTensors
 
@@ -41,7 +41,7 @@ def tiny_config() -> dict[str, object]:
 @pytest.fixture
 def tiny_tensors(tiny_config: dict[str, object]) -> dict[str, Tensor]:
     """The tensors of that model."""
-    return dict(RandomTensors(Architecture.from_config(tiny_config), seed=3))
+    return dict(RandomTensors(read_architecture(tiny_config), seed=3))
 
 
 WriteCheckpoint = Callable[..., Path]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tokenizers import pre_tokenizers
 
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
 
 
@@ -11,7 +11,7 @@ def architecture(vocab_size: int, *, bos: int | None = None, eos: int = 0) -> Ar
         vocab_size=vocab_size,
         hidden_size=8,
         intermediate_size=8,
-        num_layers=1,
+        layers=(LayerKind(),) * 1,
         num_heads=1,
         num_kv_heads=1,
         head_dim=8,

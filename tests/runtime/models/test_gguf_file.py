@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noria.runtime.errors import ModelError
-from noria.runtime.models.architecture import Architecture, inverse_frequencies
+from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.families import read_architecture
 from noria.runtime.models.gguf_file import GgufFile, half_split_rows
+from noria.runtime.models.rope_scaling import Rope
 
 Tensors = dict[str, Tensor]
 Config = dict[str, object]
@@ -30,9 +32,7 @@ def test_a_file_reads_as_its_safetensors_twin(
     assert set(read) == set(tiny_tensors)
     assert all(torch.equal(read[name], tensor) for name, tensor in tiny_tensors.items())
     assert source.shapes() == {name: tuple(tensor.shape) for name, tensor in read.items()}
-    ours, twin = (
-        Architecture.from_config(config) for config in (source.config(), dict(tiny_config))
-    )
+    ours, twin = (read_architecture(config) for config in (source.config(), dict(tiny_config)))
     assert ours == twin
 
 
@@ -95,10 +95,15 @@ def test_floats_are_read_as_the_decimals_that_were_meant(
     assert GgufFile(write_gguf(tiny_config, tiny_tensors)).config()["rms_norm_eps"] == 1e-5
 
 
+def frequencies(architecture: Architecture) -> tuple[float, ...]:
+    (rope,) = architecture.ropes
+    return rope.frequencies(architecture.head_dim, architecture.max_position_embeddings)
+
+
 def llama3_divisors(config: Mapping[str, object], scaling: object) -> NDArray[np.float32]:
-    plain = Architecture.from_config(dict(config))
-    scaled = Architecture.from_config({**config, "rope_scaling": scaling})
-    return np.divide(inverse_frequencies(plain), inverse_frequencies(scaled)).astype(np.float32)
+    plain = read_architecture(dict(config))
+    scaled = read_architecture({**config, "rope_scaling": scaling})
+    return np.divide(frequencies(plain), frequencies(scaled)).astype(np.float32)
 
 
 def test_rope_divisors_of_llama3_become_its_scaling(
@@ -275,10 +280,10 @@ def test_the_real_file_reads_as_published(smollm2_path: Path) -> None:
 
     assert len(source.shapes()) == 272
     assert gguf.GGMLQuantizationType.Q4_1 in {t.tensor_type for t in source._tensors.values()}
-    arch = Architecture.from_config(source.config())
+    arch = read_architecture(source.config())
     assert (arch.num_layers, arch.hidden_size, arch.intermediate_size) == (30, 576, 1536)
     assert (arch.num_heads, arch.num_kv_heads, arch.head_dim) == (9, 3, 64)
-    assert (arch.rope.theta, arch.rms_norm_eps) == (100000.0, 1e-5)
+    assert (arch.ropes, arch.rms_norm_eps) == ((Rope(100000.0),), 1e-5)
     assert (arch.vocab_size, arch.max_position_embeddings) == (49152, 8192)
     assert arch.tie_word_embeddings
     assert (arch.bos_token_id, arch.eos_token_ids) == (1, (2,))

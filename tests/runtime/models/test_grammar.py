@@ -18,7 +18,7 @@ from tokenizers import decoders, models
 
 from noria.runtime.constraint import TokenConstraint
 from noria.runtime.errors import RequestError
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
 from noria.runtime.models.grammar import Grammars
 from noria.runtime.models.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ def byte_level() -> Tokenizer:
         vocab_size=300,
         hidden_size=8,
         intermediate_size=8,
-        num_layers=1,
+        layers=(LayerKind(),) * 1,
         num_heads=1,
         num_kv_heads=1,
         head_dim=8,

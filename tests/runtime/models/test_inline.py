@@ -1,11 +1,11 @@
-from collections.abc import Iterator, Mapping
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from noria.runtime.errors import ModelError
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.config_fields import ConfigFields
+from noria.runtime.models.families import FAMILIES, read_architecture
+from noria.runtime.models.families.family import COMMON_KEYS, Family
 from noria.runtime.models.inline import INLINE_KEYS, read_inline
 from noria.runtime.value_text import value_text
 
@@ -38,28 +38,10 @@ VALUES = st.recursive(
 )
 
 
-class AskedKeys(Mapping[str, object]):
-    """A mapping that notes the keys that are asked for."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        self.values_by_key = values
-        self.asked: set[str] = set()
-
-    def __getitem__(self, key: str) -> object:
-        self.asked.add(key)
-        return self.values_by_key[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_key)
-
-    def __len__(self) -> int:
-        return len(self.values_by_key)
-
-
 def test_the_model_type_and_the_seed_may_be_left_out() -> None:
     architecture, seed = read_inline(SIZES)
 
-    assert architecture == Architecture.from_config({"model_type": "llama", **SIZES})
+    assert architecture == read_architecture({"model_type": "llama", **SIZES})
     assert seed == 0
 
 
@@ -95,11 +77,16 @@ def test_a_key_near_none_shows_all_b01() -> None:
         read_inline({**SIZES, "zzz": 2})
 
 
-@given(changes=st.dictionaries(st.sampled_from(INLINE_KEYS), VALUES, min_size=1, max_size=2))
-def test_any_value_is_read_or_refused_in_one_line(changes: dict[str, object]) -> None:
+@given(
+    family=st.sampled_from(list(FAMILIES.values())),
+    changes=st.dictionaries(st.sampled_from(INLINE_KEYS), VALUES, min_size=1, max_size=2),
+)
+def test_any_value_is_read_or_refused_in_one_line(
+    family: Family, changes: dict[str, object]
+) -> None:
     message = "model"
     try:
-        read_inline({**SIZES, **changes})
+        read_inline({"model_type": family.model_type, **SIZES, **changes})
     except ModelError as error:
         message = str(error)
 
@@ -132,9 +119,37 @@ def test_values_that_have_no_hash_no_float_or_no_text_are_refused(
     assert message in str(caught.value)
 
 
-def test_every_accepted_key_is_read() -> None:
-    asked = AskedKeys({"model_type": "llama", **SIZES})
+OF_FAMILIES: dict[str, dict[str, object]] = {
+    "phi3": {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+    "qwen2": {"use_sliding_window": True},
+    "qwen3": {"use_sliding_window": True},
+}
+"""What a family must be told to read all of its keys."""
 
-    Architecture.from_config(asked)
 
-    assert set(INLINE_KEYS) - {"seed"} <= asked.asked
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_every_accepted_key_of_a_family_is_read(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, get = set[str](), ConfigFields.get
+
+    def noted(fields: ConfigFields, key: str) -> object:
+        asked.add(key)
+        return get(fields, key)
+
+    monkeypatch.setattr(ConfigFields, "get", noted)
+    sizes = {**SIZES, "head_dim": 2, "num_key_value_heads": 2}
+
+    read_inline(
+        {"model_type": family.model_type, **sizes, **OF_FAMILIES.get(family.model_type, {})}
+    )
+
+    assert {*COMMON_KEYS, *family.keys} <= asked
+
+
+def test_a_key_of_another_family_is_refused() -> None:
+    with pytest.raises(ModelError) as caught:
+        read_inline({**SIZES, "num_local_experts": 4})
+
+    shown = "model.num_local_experts: has no meaning for model_type 'llama'"
+    assert str(caught.value) == shown

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from noria.runtime.models.architecture import Architecture, expected_tensors
+from noria.runtime.models.architecture import expected_tensors
+from noria.runtime.models.families import read_architecture
 from noria.runtime.models.random_weights import RandomTensors
 
 Config = dict[str, object]
 
 
 def test_tensors_are_a_function_of_seed_and_name(tiny_config: Config) -> None:
-    arch = Architecture.from_config(tiny_config)
+    arch = read_architecture(tiny_config)
     first, again, other = (RandomTensors(arch, seed) for seed in (5, 5, 6))
 
     for name in reversed(list(first)):
@@ -23,7 +24,7 @@ def test_tensors_are_a_function_of_seed_and_name(tiny_config: Config) -> None:
 
 
 def test_every_expected_tensor_is_there(tiny_config: Config) -> None:
-    arch = Architecture.from_config(tiny_config | {"attention_bias": True})
+    arch = read_architecture(tiny_config | {"attention_bias": True})
     tensors = RandomTensors(arch, 0)
 
     assert {n: tuple(t.shape) for n, t in tensors.items()} == expected_tensors(arch)
@@ -39,7 +40,7 @@ def test_greedy_output_is_lively_and_depends_on_the_prompt(tiny_config: Config, 
     transformers: Any = pytest.importorskip("transformers")
     config = {k: v for k, v in tiny_config.items() if k != "torch_dtype"}
     config |= {"tie_word_embeddings": tied, "eos_token_id": None}
-    tensors = dict(RandomTensors(Architecture.from_config(config), seed=1))
+    tensors = dict(RandomTensors(read_architecture(config), seed=1))
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).eval()
     model.load_state_dict(tensors, strict=not tied)
     model.tie_weights()

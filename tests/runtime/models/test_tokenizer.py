@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
 from noria.runtime.errors import RequestError
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
 from noria.runtime.models.tokenizer import StreamDecoder, Tokenizer
 from noria.runtime.models.tokenizer_files import load_tokenizer
@@ -37,7 +37,7 @@ def byte_level() -> Tokenizer:
         vocab_size=300,
         hidden_size=8,
         intermediate_size=8,
-        num_layers=1,
+        layers=(LayerKind(),) * 1,
         num_heads=1,
         num_kv_heads=1,
         head_dim=8,

@@ -7,7 +7,7 @@ import torch
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
-from noria.runtime.models.architecture import Architecture
+from noria.runtime.models.families import read_architecture
 from noria.runtime.sampling_params import SamplingParams
 
 transformers = pytest.importorskip("transformers")
@@ -86,7 +86,7 @@ def generate_with_logits(tiny, prompts, params):
 def test_logits_and_greedy_tokens_equal_transformers(make_engine, variant, target):
     config = BASE | variant
     model, tensors = hugging_face(config)
-    architecture = Architecture.from_config({"tie_word_embeddings": True} | config)
+    architecture = read_architecture({"tie_word_embeddings": True} | config)
     tiny = make_engine(
         kernels=target(), dtype=torch.float32, architecture=architecture, tensors=tensors
     )
@@ -108,7 +108,7 @@ def test_a_changed_weight_would_be_noticed(make_engine):
     tensors["model.layers.1.mlp.down_proj.weight"] = (
         tensors["model.layers.1.mlp.down_proj.weight"].clone().mul_(1.001)
     )
-    architecture = Architecture.from_config({"tie_word_embeddings": True} | BASE)
+    architecture = read_architecture({"tie_word_embeddings": True} | BASE)
     tiny = make_engine(dtype=torch.float32, architecture=architecture, tensors=tensors)
 
     _, logits = generate_with_logits(tiny, PROMPTS[:1], SamplingParams(temperature=0, max_tokens=1))
