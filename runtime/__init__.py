@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..bucketing import NoBucketError
     from .config import Config, load_config
+    from .conversation import Conversation
     from .errors import BackendError, ConfigError, ModelError, NoriaError, RequestError
     from .llm import LLM
     from .outputs import RequestOutput
@@ -25,6 +26,7 @@ __all__ = [
     "BackendError",
     "Config",
     "ConfigError",
+    "Conversation",
     "ModelError",
     "NoBucketError",
     "NoriaError",
@@ -41,6 +43,7 @@ _MODULES = MappingProxyType(
         "BackendError": ".errors",
         "Config": ".config",
         "ConfigError": ".errors",
+        "Conversation": ".conversation",
         "ModelError": ".errors",
         "NoBucketError": "..bucketing",
         "NoriaError": ".errors",

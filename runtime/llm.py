@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
-from typing import TypeGuard, cast
-
-import numpy as np
+from typing import cast
 
 from .config import Config, load_config, parse_config
+from .conversation import Conversation, Message, Tool
 from .errors import NoriaError, RequestError
 from .graphs import Progress
 from .loading import LoadedEngine, load_engine
-from .models.tokenizer import StreamDecoder, Tokenizer
+from .models.tokenizer import StreamDecoder
 from .outputs import RequestOutput
+from .prompts import Prompt, prompt_list
 from .request import FinishReason, Request
+from .request_texts import RequestTexts
 from .sampling_params import SamplingParams
-
-Message = Mapping[str, object]
-Prompt = str | Sequence[int] | Sequence[Message]
-"""A text, token ids, or a conversation that the chat template renders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +56,7 @@ class LLM:
         self.config = _as_config(config)
         self.loaded: LoadedEngine = load_engine(self.config, progress or _no_progress)
         self._engine = self.loaded.engine
+        self._texts = RequestTexts(self.loaded.source.tokenizer)
 
     @property
     def default_params(self) -> SamplingParams:
@@ -86,14 +83,19 @@ class LLM:
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Tool] = (),
     ) -> list[RequestOutput]:
         """Answer conversations, each a list of ``{"role": ..., "content": ...}`` messages.
 
-        The model's chat template renders them; one that it refuses gives an ``error``.
+        The model's chat template renders them; one that it refuses gives an ``error``. ``tools``
+        are functions that the model may call in any of the answers, as JSON schemas:
+        ``{"type": "function", "function": {"name": ..., "parameters": ...}}``.
         """
         if isinstance(conversations, str) or any(isinstance(one, str) for one in conversations):
             raise NoriaError("chat takes lists of messages; for a plain text use generate")
-        return self.generate(conversations, params)
+        given = cast("list[Sequence[Message]]", prompt_list(conversations))
+        return self.generate([Conversation(messages, tools) for messages in given], params)
 
     def iterate(
         self,
@@ -113,9 +115,8 @@ class LLM:
 
         A caller that stops between steps has lost nothing that was finished.
         """
-        prompt_list = _as_list(prompts)
-        params_list = self._params_each(params, len(prompt_list))
-        yield from self._run(prompt_list, params_list)
+        given = prompt_list(prompts)
+        yield from self._run(given, self._params_each(params, len(given)))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
         """Yield the text of one request in pieces, each of whole characters.
@@ -125,7 +126,7 @@ class LLM:
         Raises:
             RequestError: the request can never run, or the model has no tokenizer.
         """
-        decoder = StreamDecoder(self._tokenizer())
+        decoder = StreamDecoder(self._texts.tokenizer)
         (one,) = self._params_each(params, 1)
         submission = self._submit(prompt, one)
         if submission.request is None:
@@ -175,24 +176,10 @@ class LLM:
         text = prompt if isinstance(prompt, str) else None
         token_ids: Sequence[int] = ()
         try:
-            token_ids = self._encode(prompt)
+            token_ids = self._texts.token_ids(prompt)
             return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
         except RequestError as error:
             return _Submission(text, tuple(token_ids), error=str(error))
-
-    def _encode(self, prompt: Prompt) -> Sequence[int]:
-        if isinstance(prompt, str):
-            return self._tokenizer().encode(prompt)
-        if isinstance(prompt, np.ndarray):
-            prompt = prompt.tolist()
-        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
-            raise RequestError(
-                f"a prompt is a text, a list of token ids or a list of messages, not "
-                f"{type(prompt).__name__}"
-            )
-        if _is_conversation(prompt):
-            return self._tokenizer().encode_chat(prompt)
-        return cast("Sequence[int]", prompt)
 
     def _output(self, submission: _Submission) -> RequestOutput:
         request = submission.request
@@ -217,12 +204,6 @@ class LLM:
             finish_reason=request.finish_reason.value,
         )
 
-    def _tokenizer(self) -> Tokenizer:
-        tokenizer = self.loaded.source.tokenizer
-        if tokenizer is None:
-            raise RequestError("the model has no tokenizer: give prompts as lists of token ids")
-        return tokenizer
-
     def _params_each(
         self, params: SamplingParams | Sequence[SamplingParams] | None, count: int
     ) -> Sequence[SamplingParams]:
@@ -241,27 +222,6 @@ def _text_token_ids(request: Request) -> Sequence[int]:
     if request.finish_reason is FinishReason.STOP:
         return request.output_token_ids[:-1]
     return request.output_token_ids
-
-
-def _is_conversation(prompt: Prompt) -> TypeGuard[Sequence[Message]]:
-    return bool(prompt) and isinstance(prompt[0], Mapping)
-
-
-def _as_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
-    """Return the prompts; one alone is a text, or begins with a token id or a message."""
-    if isinstance(prompts, np.ndarray):
-        prompts = prompts.tolist()
-    if isinstance(prompts, str):
-        return [prompts]
-    is_wrong = isinstance(prompts, Mapping | bytes | bytearray)
-    if is_wrong or not isinstance(prompts, Iterable):
-        raise NoriaError(
-            f"prompts are a text, a list of token ids, a list of messages, or a list of those, "
-            f"not {type(prompts).__name__}"
-        )
-    given = list(prompts)
-    is_one = bool(given) and isinstance(given[0], Integral | Mapping)
-    return cast("list[Prompt]", [given] if is_one else given)
 
 
 def _as_config(config: Config | Mapping[str, object] | str | Path) -> Config:

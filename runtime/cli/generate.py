@@ -51,9 +51,10 @@ def generate(
     """Generate for every prompt of a file.
 
     A line of a .jsonl file is an object with one of "prompt" (text), "prompt_token_ids" or
-    "messages" (a chat), and any of temperature, top_k, top_p, max_tokens, seed,
-    stop_token_ids and ignore_eos, which go before the options here, as these go before the
-    configuration. Blank lines are skipped. A line that cannot run fails alone, with its number.
+    "messages" (a chat, beside which "tools" may list functions as JSON schemas), and any of
+    temperature, top_k, top_p, max_tokens, seed, stop_token_ids and ignore_eos, which go before
+    the options here, as these go before the configuration. Blank lines are skipped. A line that
+    cannot run fails alone, with its number.
 
     Results have index (of the prompt, from 0), prompt (as written; null for token ids and
     chats), text, token_ids, finish_reason (stop, length or error) and error, and come in the

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+from ..conversation import Conversation
 from ..errors import RequestError
 from ..sampling_params import SamplingParams
 from ..typed_reader import nearest
@@ -19,10 +21,11 @@ from .failures import UserMistake, user_file
 BOM = b"\xef\xbb\xbf"
 JSON_LINES = (".jsonl", ".ndjson")
 PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages")
+TOOLS_KEY = "tools"
 SAMPLING_KEYS = tuple(field.name for field in fields(SamplingParams))
 
-Prompt = str | Sequence[int] | Sequence[Mapping[str, object]]
-"""A text, token ids, or a conversation of messages."""
+Prompt = str | Sequence[int] | Conversation
+"""A text, token ids, or a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def read_prompts(path: Path, params: SamplingParams, *, chat: bool) -> list[Prom
         except RequestError as error:
             line = replace(line, error=str(error))
         if chat and isinstance(line.request, str):
-            line = replace(line, request=[{"role": "user", "content": line.request}])
+            line = replace(line, request=Conversation([{"role": "user", "content": line.request}]))
         lines.append(line)
     if not lines:
         raise UserMistake(f"{path}: holds no prompt")
@@ -131,7 +134,7 @@ def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_keys(record: Mapping[str, object]) -> None:
-    known = [*PROMPT_KEYS, *SAMPLING_KEYS]
+    known = [*PROMPT_KEYS, TOOLS_KEY, *SAMPLING_KEYS]
     for key in record:
         if key not in known:
             near = nearest(key, known)
@@ -141,6 +144,8 @@ def _check_keys(record: Mapping[str, object]) -> None:
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
         raise RequestError(f"one of {', '.join(PROMPT_KEYS)} is needed; there is {found}")
+    if TOOLS_KEY in record and given != ["messages"]:
+        raise RequestError(f"{TOOLS_KEY}: goes with messages, not with {given[0]}")
 
 
 def _request(record: Mapping[str, object]) -> Prompt:
@@ -148,7 +153,16 @@ def _request(record: Mapping[str, object]) -> Prompt:
     value = record[key]
     if key == "prompt":
         return _text(value)
-    kind, fits = (int, "an integer") if key == "prompt_token_ids" else (dict, "an object")
+    if key == "prompt_token_ids":
+        return _list(record, key, int, "an integer")
+    messages = _list(record, key, dict, "an object")
+    has_tools = record.get(TOOLS_KEY) is not None
+    tools = _list(record, TOOLS_KEY, dict, "an object") if has_tools else ()
+    return Conversation(messages, tools)
+
+
+def _list(record: Mapping[str, object], key: str, kind: type, fits: str) -> list[Any]:
+    value = record[key]
     if not isinstance(value, list) or not value:
         raise RequestError(f"{key} is {_kind(value)}; must be a list, each {fits}")
     for index, item in enumerate(value):

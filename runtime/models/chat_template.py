@@ -43,6 +43,8 @@ class ChatTemplate:
             RequestError: the messages or tools are malformed, or the template refuses them, fails
                 or takes no tools; the text says "chat template" and quotes the template's own.
         """
+        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+            raise RequestError(f"chat template: messages is {value_text(messages)}; must be a list")
         if not messages:
             raise RequestError("chat template: messages is empty")
         plain = [_with_text(index, message) for index, message in enumerate(messages)]

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from noria.kernels.reference import ReferenceKernels
+from noria.runtime.conversation import Conversation
 from noria.runtime.errors import BackendError, ConfigError, ModelError, NoriaError, RequestError
 from noria.runtime.llm import LLM
+from noria.runtime.models.chat_template import ChatTemplate
 from noria.runtime.models.random_weights import RandomTensors
 from noria.runtime.sampling_params import SamplingParams
 
@@ -128,6 +130,39 @@ def test_chat_without_a_template_is_refused_per_request(llm):
 
     assert output.finish_reason == "error"
     assert "chat template" in output.error
+
+
+TEMPLATE = "{{ tools[0].name if tools }}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def test_chats_and_their_tools_go_through_the_template(llm, monkeypatch):
+    monkeypatch.setattr(llm.loaded.source.tokenizer, "chat_template", ChatTemplate(TEMPLATE))
+    hi, tool = [{"role": "user", "content": "hi"}], {"name": "weather"}
+
+    def prompts(outputs):
+        return [bytes(output.prompt_token_ids) for output in outputs]
+
+    assert prompts(llm.chat(hi, GREEDY)) == [b"hi"]
+    assert prompts(llm.chat([hi, hi], GREEDY, tools=[tool])) == [b"weatherhi"] * 2
+    given = [Conversation(hi, [tool]), hi, "hi"]
+    assert prompts(llm.generate(given, GREEDY)) == [b"weatherhi", b"hi", b"hi"]
+    assert prompts(llm.generate(given[0], GREEDY)) == [b"weatherhi"]
+    assert prompts(llm.chat([given[0].messages], GREEDY, tools=[tool])) == [b"weatherhi"]
+
+
+def test_h03_one_chat_that_is_refused_harms_no_other(llm, monkeypatch):
+    refusing = "{{ raise_exception('no system role') if messages[0].role == 'system' }}hi"
+    monkeypatch.setattr(llm.loaded.source.tokenizer, "chat_template", ChatTemplate(refusing))
+    contents = ["hi", None, [{"type": "text", "text": "hi"}], "hi"]
+    chats = [[{"role": "user", "content": content}] for content in contents]
+    chats[3][0]["role"] = "system"
+
+    outputs = llm.chat(chats, GREEDY)
+
+    assert [output.finish_reason == "error" for output in outputs] == [False, True, False, True]
+    assert outputs[1].error.startswith("chat template: content of message 0 must be a string")
+    assert outputs[3].error == "chat template: no system role"
+    assert outputs[0].token_ids == outputs[2].token_ids == llm.generate("hi", GREEDY)[0].token_ids
 
 
 def test_params_must_be_one_or_as_many_as_prompts(llm):

@@ -24,6 +24,7 @@ def test_the_public_names_are_these() -> None:
         "BackendError",
         "Config",
         "ConfigError",
+        "Conversation",
         "ModelError",
         "NoBucketError",
         "NoriaError",

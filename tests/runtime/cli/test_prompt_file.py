@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from noria.runtime.cli.failures import UserMistake
 from noria.runtime.cli.prompt_file import PromptLine, read_prompts
+from noria.runtime.conversation import Conversation
 from noria.runtime.sampling_params import SamplingParams
 
 PARAMS = SamplingParams(temperature=0, max_tokens=7)
+USER = {"role": "user", "content": "b"}
 
 
 def read(path: Path, data: bytes, *, chat: bool = False) -> list[PromptLine]:
@@ -63,14 +66,26 @@ def test_each_kind_of_request_is_read(json_file: Path) -> None:
     assert (text.prompt, text.request) == ("a", "a")
     assert text.params == SamplingParams(temperature=0.5, max_tokens=7, stop_token_ids=(3,))
     assert (ids.prompt, ids.request, ids.params) == (None, [1, 2], PARAMS)
-    assert (chat.prompt, chat.request) == (None, [{"role": "user", "content": "b"}])
+    assert (chat.prompt, chat.request) == (None, Conversation([USER]))
     assert chat.params == SamplingParams(temperature=0, max_tokens=7, top_k=3)
+
+
+def test_tools_stand_beside_messages(json_file: Path) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    line = {"messages": [USER], "tools": [tool]}
+
+    lines = [json.dumps(line | {"tools": tools}) for tools in ([tool], None)]
+
+    with_tools, with_null = read(json_file, "\n".join(lines).encode())
+
+    assert with_tools.request == Conversation([USER], [tool])
+    assert with_null.request == Conversation([USER])
 
 
 def test_chat_wraps_texts_only(json_file: Path) -> None:
     text, ids = read(json_file, b'{"prompt": "a"}\n{"prompt_token_ids": [1]}\n', chat=True)
 
-    assert (text.prompt, text.request) == ("a", [{"role": "user", "content": "a"}])
+    assert (text.prompt, text.request) == ("a", Conversation([{"role": "user", "content": "a"}]))
     assert ids.request == [1]
 
 
@@ -95,6 +110,10 @@ def test_chat_wraps_texts_only(json_file: Path) -> None:
         ('{"prompt_token_ids": [1, true]}', "prompt_token_ids[1] is true or false; must be an int"),
         ('{"prompt_token_ids": [1.0]}', "prompt_token_ids[0] is a number; must be an integer"),
         ('{"messages": ["a"]}', "messages[0] is a string; must be an object"),
+        ('{"messages": [{}], "tools": {}}', "tools is an object; must be a list, each an object"),
+        ('{"messages": [{}], "tools": []}', "tools is an empty list; must be a list"),
+        ('{"messages": [{}], "tools": [{}, 1]}', "tools[1] is a number; must be an object"),
+        ('{"prompt": "a", "tools": [{}]}', "tools: goes with messages, not with prompt"),
         ('{"messages": []}', "messages is an empty list; must be a list, each an object"),
         ('{"prompt": "a", "temperature": NaN}', "temperature is nan (float)"),
         ('{"prompt": "a", "temperature": null}', "temperature is None (NoneType)"),

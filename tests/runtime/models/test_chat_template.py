@@ -58,6 +58,8 @@ def test_text_parts_are_joined_by_newlines() -> None:
     ("messages", "shown"),
     [
         ([], "messages is empty"),
+        ("hi", "messages is 'hi'; must be a list"),
+        (None, "messages is None; must be a list"),
         ([{"role": "user", "content": None}], "content of message 0 must be a string"),
         ([USER, {"role": "user", "content": 7}], "content of message 1 must be a string"),
         ([USER, {"content": "hi"}], "message 1 must be an object with a role"),
