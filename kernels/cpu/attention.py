@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..contract import check_tensor
+from ..contract import AttentionSpec, check_cache_scales, check_tensor
 from .native import Call
 from .operators import (
+    FP8,
     Operator,
     TensorSpec,
     check_contiguous,
@@ -34,6 +35,11 @@ def tile_tokens(block_size: int) -> int:
     return block_size * max(1, _TILE_TOKENS // block_size)
 
 
+def spec_args(spec: AttentionSpec) -> tuple[float, float | None, int | None, float, float]:
+    """Return what a spec says in the order of the operators' schemas."""
+    return (spec.scale, spec.softcap, spec.window, spec.k_scale, spec.v_scale)
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """The inputs of both operators in the order of their schemas; prefill alone has the last."""
@@ -47,8 +53,17 @@ class _Step:
     table: Tensor
     context_lens: Tensor
     query_lens: Tensor
+    block_offset: Tensor | None
     scale: float
+    softcap: float | None
+    window: int | None
+    k_scale: float
+    v_scale: float
     query_start_loc: Tensor | None = None
+
+    @property
+    def spec(self) -> AttentionSpec:
+        return AttentionSpec(self.scale, self.softcap, self.window, self.k_scale, self.v_scale)
 
 
 def _check_cache(step: _Step) -> None:
@@ -59,7 +74,9 @@ def _check_cache(step: _Step) -> None:
     check_tensor("k_new", k, (num_rows, num_kv_heads, dim), q.dtype)
     check_tensor("v_new", v, (num_rows, num_kv_heads, dim), q.dtype)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
-        check_tensor(name, cache, (num_blocks, block_size, num_kv_heads, dim), q.dtype)
+        stored = FP8 if k_cache.dtype == FP8 else q.dtype
+        check_tensor(name, cache, (num_blocks, block_size, num_kv_heads, dim), stored)
+    check_cache_scales(step.spec, k_cache.dtype)
     if num_heads % num_kv_heads:
         raise ValueError(f"{num_heads} query heads do not share {num_kv_heads} key/value heads")
     if dim % 8:
@@ -78,6 +95,9 @@ def _check_requests(step: _Step) -> None:
     check_tensor("query_lens", step.query_lens, (num_requests,), torch.int32)
     check_contiguous(slots=slots, table=table)
     check_contiguous(context_lens=step.context_lens, query_lens=step.query_lens)
+    if step.block_offset is not None:
+        check_tensor("block_offset", step.block_offset, (num_requests,), torch.int32)
+        check_contiguous(block_offset=step.block_offset)
     if starts is not None:
         check_tensor("query_start_loc", starts, (num_requests + 1,), torch.int32)
         check_contiguous(query_start_loc=starts)
@@ -104,8 +124,9 @@ def _write_call(step: _Step) -> Call:
     num_slots = k_cache.shape[0] * k_cache.shape[1]
     tasks, rows = row_chunks(num_rows, 2 * num_kv_heads * dim)
     sizes = (num_rows, k.stride(0), v.stride(0), num_kv_heads * dim, num_slots, rows)
-    args = (k, v, k_cache, step.v_cache, step.slots, *sizes)
-    return Call(kernel_name("write_kv", k.dtype), tasks, args)
+    scales = (float(step.k_scale), float(step.v_scale))
+    args = (k, v, k_cache, step.v_cache, step.slots, *sizes, *scales)
+    return Call(kernel_name("write_kv", k.dtype, k_cache.dtype), tasks, args)
 
 
 def _attend_call(step: _Step, out: Tensor) -> Call:
@@ -121,8 +142,11 @@ def _attend_call(step: _Step, out: Tensor) -> Call:
     sizes = (num_blocks, block_size, num_heads, num_kv_heads, dim, tile_tokens(block_size))
     lens = (step.query_start_loc, step.context_lens, step.query_lens)
     cached = (k_cache, step.v_cache, table, *lens)
-    args = (q, *cached, out, *rows, *sizes, row_tile, float(step.scale), task_heads)
-    return Call(kernel_name("attend", q.dtype), tasks, args)
+    # Stored keys are a factor short, and capped scores are in units of the cap.
+    scale = step.scale * step.k_scale / (step.softcap or 1)
+    options = (step.block_offset, step.window or 0, float(step.softcap or 0), float(step.v_scale))
+    args = (q, *cached, out, *rows, *sizes, row_tile, float(scale), task_heads, *options)
+    return Call(kernel_name("attend", q.dtype, k_cache.dtype), tasks, args)
 
 
 def _row_tile(step: _Step) -> int:
@@ -138,7 +162,8 @@ def _row_tile(step: _Step) -> int:
 
 _INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor slots, "
-    "Tensor table, Tensor context_lens, Tensor query_lens, float scale"
+    "Tensor table, Tensor context_lens, Tensor query_lens, Tensor? block_offset, "
+    "float scale, float? softcap, int? window, float k_scale, float v_scale"
 )
 OPERATORS = (
     Operator("attend_prefill", f"({_INPUTS}, Tensor query_start_loc) -> Tensor", _specs, _calls),

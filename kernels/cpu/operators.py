@@ -19,6 +19,9 @@ from .native import Call, Library
 
 NAMESPACE = "noria_cpu"
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+FP8 = torch.float8_e4m3fn
+"""What a cache may hold besides; nothing is computed with it."""
+_NAMES = {**DTYPES, FP8: "fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def _returned(outs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
 
 def kernel_name(name: str, *dtypes: torch.dtype) -> str:
     """Return the C name of a kernel for these dtypes."""
-    return "_".join((name, *(DTYPES[dtype] for dtype in dtypes)))
+    return "_".join((name, *(_NAMES[dtype] for dtype in dtypes)))
 
 
 def check_dtype(name: str, tensor: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
 from ..reference import experts, layers
+from .attention import spec_args
 from .buffers import BufferPool
 from .build import BuildError
 from .experts import Experts
@@ -159,10 +160,11 @@ class CpuKernels(CpuSamplerOperators):
             ValueError: an input has the wrong shape, dtype or layout.
         """
         check_tensor("tile_request", tile_request, (q_THD.shape[0],), torch.int32)
-        lens = (context_lens_P, query_lens_P)
+        lens = (context_lens_P, query_lens_P, block_offset)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_T, block_table_PW)
+        options = (*spec_args(spec), query_start_loc)
         result: Tensor = self._apply(
-            "attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, spec.scale, query_start_loc
+            "attend_prefill", q_THD, k_TKD, v_TKD, *cached, *lens, *options
         )
         return result
 
@@ -186,10 +188,10 @@ class CpuKernels(CpuSamplerOperators):
         Raises:
             ValueError: an input has the wrong shape, dtype or layout.
         """
-        lens = (context_lens_S, query_lens_S)
+        lens = (context_lens_S, query_lens_S, block_offset)
         cached = (k_cache_NBKD, v_cache_NBKD, slot_mapping_R, block_table_SW)
         result: Tensor = self._apply(
-            "attend_decode", q_RHD, k_RKD, v_RKD, *cached, *lens, spec.scale
+            "attend_decode", q_RHD, k_RKD, v_RKD, *cached, *lens, *spec_args(spec)
         )
         return result
 

@@ -22,10 +22,12 @@ from dense_attention import dense_attention
 from torch import Tensor
 
 from noria.kernels.contract import AttentionSpec
+from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
 
-TARGETS = pytest.mark.parametrize("kernels", [ReferenceKernels()], ids=["reference"])
+CPU = CpuKernels()
+TARGETS = pytest.mark.parametrize("kernels", [ReferenceKernels(), CPU], ids=["reference", "cpu"])
 PHASES = pytest.mark.parametrize("make", [make_prefill, make_decode])
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=["f32", "bf16"])

@@ -2,24 +2,31 @@
 #pragma once
 #include "command.h"
 
-template <class T>
+// T is computed with, C is what the caches hold.
+template <class T, class C>
 struct Attention {
-  const T *q, *k_cache, *v_cache;
+  const T* q;
+  const C *k_cache, *v_cache;
   const int32_t *block_table, *query_start_loc, *context_lens, *query_lens;
+  const int32_t* block_offset;  // may be null: tables start at the first block
   T* out;
   int64_t rows, q_stride, requests, queries, table_width;
   int64_t num_blocks, block_size, heads, kv_heads, dim, tile_tokens, row_tile;
   int64_t task_heads;  // key/value heads per task
-  float scale;
+  int64_t window;      // tokens that a row sees; 0 for all
+  float scale;         // of scores, in units of the cap if there is one
+  float softcap;       // 0 for none
+  float v_scale;       // of the values
 
   explicit Attention(const Arg* args)
       : q(pointer<const T>(args[0])),
-        k_cache(pointer<const T>(args[1])),
-        v_cache(pointer<const T>(args[2])),
+        k_cache(pointer<const C>(args[1])),
+        v_cache(pointer<const C>(args[2])),
         block_table(pointer<const int32_t>(args[3])),
         query_start_loc(pointer<const int32_t>(args[4])),
         context_lens(pointer<const int32_t>(args[5])),
         query_lens(pointer<const int32_t>(args[6])),
+        block_offset(pointer<const int32_t>(args[22])),
         out(pointer<T>(args[7])),
         rows(args[8].i),
         q_stride(args[9].i),
@@ -34,7 +41,10 @@ struct Attention {
         tile_tokens(args[18].i),
         row_tile(args[19].i),
         task_heads(args[21].i),
-        scale(float(args[20].f)) {}
+        window(args[23].i),
+        scale(float(args[20].f)),
+        softcap(float(args[24].f)),
+        v_scale(float(args[25].f)) {}
 
   int64_t group() const { return heads / kv_heads; }
 

@@ -142,3 +142,21 @@ inline vf exponential(vf x) {
   scaled = select(x > splat(88.72f), splat(__builtin_inff()), scaled);
   return select(x < splat(-87.3f), vf{}, scaled);
 }
+
+// tanh x to 2 units in the last place (measured: 1.3), odd to the last bit, exactly 1 from 9.02 on;
+// NaN stays NaN. Below 0.625 an odd polynomial: x^3 times a least-squares fit in x^2 of relative
+// error 4e-9; above, 1 - 2 / (e^2x + 1).
+inline vf hyperbolic_tangent(vf x) {
+  const vu sign = (vu)x & 0x80000000u;
+  const vf size = (vf)((vu)x & 0x7fffffffu);
+  const vf square = size * size;
+  vf p = splat(-5.71699953e-3f);
+  p = p * square + 2.06505433e-2f;
+  p = p * square - 5.37434817e-2f;
+  p = p * square + 1.33314908e-1f;
+  p = p * square - 3.33332837e-1f;
+  const vf small = p * (square * size) + size;
+  const vf large = 1.0f - 2.0f / (exponential(size + size) + 1.0f);
+  const vf result = select(size < splat(0.625f), small, large);
+  return select(x == x, (vf)((vu)result | sign), x);
+}
