@@ -65,6 +65,12 @@ def _check_dtype(config: Config) -> None:
         refuse("dtype", f"is float64, but backend is {config.backend}", fits)
 
 
+def _check_kv_cache_dtype(config: Config) -> None:
+    if config.kv_cache_dtype != "auto" and config.dtype == "float64":
+        fits = "must be auto, or set dtype to bfloat16 or float32"
+        refuse("kv_cache_dtype", f"is {config.kv_cache_dtype}, but dtype is float64", fits)
+
+
 def _check_prefill_seqs(config: Config) -> None:
     count, limit = config.max_num_prefill_seqs, config.max_num_seqs
     if count > limit:
@@ -180,6 +186,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     _check_inline_model,
     _check_target,
     _check_dtype,
+    _check_kv_cache_dtype,
     _check_prefill_seqs,
     _check_pool,
     _check_token_buckets,

@@ -19,6 +19,7 @@ from .engine import Engine, EngineLimits
 from .errors import BackendError, ConfigError, ModelError
 from .graphs import CompiledGraphs, Progress
 from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache
+from .kv_cache_dtype import cache_dtype, cache_scales
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .models.architecture import Architecture, expected_tensors
@@ -70,13 +71,14 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
             source.tensors,
             dtype=dtype,
             max_model_len=config.max_model_len,
+            kv_scales=cache_scales(config, source),
         )
-    cache_size = _cache_size(config, source.architecture, dtype)
+    cache_size = _cache_size(config, source.architecture)
     groups = decoder_groups(
         source.architecture,
         num_blocks=cache_size.num_blocks,
         block_size=config.block_size,
-        dtype=dtype,
+        dtype=cache_dtype(config),
     )
     with _memory_for("the KV cache", "lower num_blocks or kv_cache_memory"):
         cache = KVCache(groups, kernels)
@@ -154,7 +156,8 @@ def _set_num_threads(num_threads: int | None) -> None:
     torch.set_num_threads(num_threads)
 
 
-def _cache_size(config: Config, architecture: Architecture, dtype: torch.dtype) -> CacheSize:
+def _cache_size(config: Config, architecture: Architecture) -> CacheSize:
+    dtype = cache_dtype(config)
     (group,) = decoder_groups(architecture, num_blocks=2, block_size=config.block_size, dtype=dtype)
     if config.num_blocks != "auto":
         size = CacheSize(config.num_blocks, "as configured")

@@ -23,6 +23,7 @@ MAX_INT32 = 2**31 - 1
 Backend = Literal["cpu", "reference", "neuron-sim", "neuron"]
 Dtype = Literal["bfloat16", "float32", "float64"]
 WrittenDtype = Literal["auto", "bfloat16", "float32", "float64"]
+KVCacheDtype = Literal["auto", "fp8_e4m3"]
 Target = Literal["trn1", "inf2", "trn2", "trn3"]
 Spacing = Literal["powers_of_two", "exponential", "linear"]
 SamplerFeature = Literal["greedy", "top_k_top_p"]
@@ -76,10 +77,18 @@ class Config:
     dtype: Annotated[
         Dtype,
         Setting(
-            "type of weights, activations and KV cache; float64 for the reference backend only",
+            "type of weights and activations; float64 for the reference backend only",
             Absent.DERIVED,
             "auto: bfloat16, for the reference backend float32",
             written=WrittenDtype,
+        ),
+    ]
+    kv_cache_dtype: Annotated[
+        KVCacheDtype,
+        Setting(
+            "type of stored keys and values; auto: dtype; fp8_e4m3 takes a byte a value, scaled by "
+            "k_scale and v_scale of the checkpoint, or by 1.0 with a warning",
+            "auto",
         ),
     ]
     max_model_len: Annotated[

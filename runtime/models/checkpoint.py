@@ -16,13 +16,13 @@ import torch
 from ..errors import ModelError
 from .architecture import Architecture, expected_tensors
 from .families import read_architecture
+from .kv_scales import scale_names
 from .tensor_files import TensorFiles
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 NUM_SHOWN = 3
 
 
@@ -38,7 +38,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Open and check a checkpoint folder; tensor data stays on disk until it is asked for.
 
     A tied model may hold an equal ``lm_head.weight``; one that differs is refused, because
-    either reading of it would be a guess. Rotary ``inv_freq`` buffers are skipped.
+    either reading of it would be a guess. Rotary ``inv_freq`` buffers are skipped, and scales of an
+    FP8 KV cache stay where they are, for those who ask for one.
 
     Raises:
         ModelError: one line that names the files and the first few tensors that do not fit.
@@ -50,8 +51,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     problems = [*_file_problems(paths, tensors), *_tensor_problems(architecture, tensors)]
     if problems:
         raise ModelError(f"{folder}: {'; '.join(problems)}")
-    if architecture.tie_word_embeddings and HEAD in tensors:
-        _require_equal_head(folder, tensors)
+    if architecture.tie_word_embeddings and _head(architecture) in tensors:
+        _require_equal_head(folder, architecture, tensors)
     return Checkpoint(architecture, tensors)
 
 
@@ -129,8 +130,8 @@ def _file_problems(paths: Sequence[Path], tensors: TensorFiles) -> list[str]:
 
 def _tensor_problems(architecture: Architecture, tensors: TensorFiles) -> list[str]:
     expected = expected_tensors(architecture)
-    if architecture.tie_word_embeddings and HEAD in tensors:
-        expected[HEAD] = expected[EMBEDDING]
+    if architecture.tie_word_embeddings and _head(architecture) in tensors:
+        expected[_head(architecture)] = expected[_embedding(architecture)]
     shared = [(name, tensors.headers[name]) for name in expected if name in tensors]
     misshapen = [
         f"{name} is {list(header.shape)}, expected {list(expected[name])}"
@@ -138,7 +139,12 @@ def _tensor_problems(architecture: Architecture, tensors: TensorFiles) -> list[s
         if header.shape != expected[name]
     ]
     other = [f"{name} is {header.dtype}" for name, header in shared if _is_not_float(header.dtype)]
-    unused = [name for name in tensors if name not in expected and not _is_rotary_buffer(name)]
+    allowed = scale_names(architecture)
+    unused = [
+        name
+        for name in tensors
+        if name not in expected and name not in allowed and not _is_rotary_buffer(name)
+    ]
     return [
         *_problem([n for n in expected if n not in tensors], f"of {len(expected)} tensors missing"),
         *_problem(misshapen, "tensors misshapen"),
@@ -161,11 +167,20 @@ def _is_rotary_buffer(name: str) -> bool:
     return name.endswith("rotary_emb.inv_freq")
 
 
-def _require_equal_head(folder: Path, tensors: TensorFiles) -> None:
-    embedding, head = tensors[EMBEDDING], tensors[HEAD]
+def _embedding(architecture: Architecture) -> str:
+    return f"{architecture.names.embedding}.weight"
+
+
+def _head(architecture: Architecture) -> str:
+    return f"{architecture.names.head}.weight"
+
+
+def _require_equal_head(folder: Path, architecture: Architecture, tensors: TensorFiles) -> None:
+    names = _embedding(architecture), _head(architecture)
+    embedding, head = (tensors[name] for name in names)
     dtype = torch.promote_types(embedding.dtype, head.dtype)
     if not torch.equal(embedding.to(dtype), head.to(dtype)):
         raise ModelError(
-            f"{folder}: tie_word_embeddings is true, but {HEAD} differs from {EMBEDDING}; set it "
-            f"to false in config.json to use {HEAD}, or drop that tensor to tie"
+            f"{folder}: tie_word_embeddings is true, but {names[1]} differs from {names[0]}; set "
+            f"it to false in config.json to use {names[1]}, or drop that tensor to tie"
         )

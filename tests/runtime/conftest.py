@@ -1,9 +1,14 @@
-"""Tiny engines and an independent dense model for runtime tests."""
+"""Tiny engines and an independent dense model for runtime tests.
+
+Tests of this folder may import the models and oracles that lie beside them.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +28,8 @@ from noria.runtime.models.decoder import Decoder
 from noria.runtime.random_draws import uniforms
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.scheduler import Scheduler
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 TINY = Architecture(
     vocab_size=61,

@@ -1,0 +1,102 @@
+"""A decoder run over one sequence of known tokens: a prefill, then decode steps of one token.
+
+Attention sees whole block tables in shuffled order; the graphs of the engine are not involved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from noria.kernels.contract import compute_slots
+from noria.runtime.kv_cache import KVCache, decoder_groups
+from noria.runtime.models.decoder import Decoder
+
+BLOCK_SIZE = 4
+
+
+def int32(*values: int) -> Tensor:
+    """Return a vector of int32."""
+    return torch.tensor(values, dtype=torch.int32)
+
+
+class OneSequence:
+    """The step of a model that holds one request, whose rows are the next tokens of it."""
+
+    def __init__(self, model: Decoder, max_len: int, cache_dtype: torch.dtype) -> None:
+        self.model = model
+        num_blocks = -(-max_len // BLOCK_SIZE)
+        groups = decoder_groups(
+            model.architecture,
+            num_blocks=num_blocks + 1,
+            block_size=BLOCK_SIZE,
+            dtype=cache_dtype,
+        )
+        self.cache = KVCache(groups, model.kernels)
+        # The order is a permutation, so that a table read in another order would show.
+        self.blocks = (1 + torch.arange(num_blocks).mul(7) % num_blocks).to(torch.int32)
+        assert len(set(self.blocks.tolist())) == num_blocks
+        self.num_computed = 0
+        self.token_mask = int32()
+
+    def run(self, token_ids: Sequence[int]) -> Tensor:
+        """Return the logits of every token."""
+        first, count = self.num_computed, len(token_ids)
+        self.token_mask = torch.ones(count, dtype=torch.int32)
+        self.positions = torch.arange(first, first + count, dtype=torch.int32)
+        self.slots = compute_slots(self.blocks, self.positions, BLOCK_SIZE).to(torch.int32)
+        rows = torch.arange(count, dtype=torch.int32)
+        with torch.no_grad():
+            logits = self.model(int32(*token_ids), self.positions, rows, self)
+        self.num_computed += count
+        return logits
+
+    def attend(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
+        """Write and attend, as a prefill if there are several tokens."""
+        caches = self.cache.keys[layer], self.cache.values[layer]
+        spec, table = self.model.attention_specs[layer], self.blocks[None]
+        count = len(q_RHD)
+        lengths = int32(self.num_computed), int32(count)
+        if count == 1:
+            return self.model.kernels.attend_decode(
+                q_RHD,
+                k_RKD,
+                v_RKD,
+                *caches,
+                slot_mapping_R=self.slots,
+                block_table_SW=table,
+                context_lens_S=lengths[0],
+                query_lens_S=lengths[1],
+                spec=spec,
+            )
+        return self.model.kernels.attend_prefill(
+            q_RHD,
+            k_RKD,
+            v_RKD,
+            *caches,
+            slot_mapping_T=self.slots,
+            block_table_PW=table,
+            query_start_loc=int32(0, count),
+            tile_request=torch.zeros(count, dtype=torch.int32),
+            context_lens_P=lengths[0],
+            query_lens_P=lengths[1],
+            spec=spec,
+        )
+
+
+def teacher_forced_logits(
+    model: Decoder,
+    token_ids: Sequence[int],
+    *,
+    chunks: Sequence[int],
+    cache_dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Return the logits of every position: chunks of these sizes, then one token at a time."""
+    sequence = OneSequence(model, len(token_ids), cache_dtype)
+    logits, start = [], 0
+    for size in [*chunks, *[1] * (len(token_ids) - sum(chunks))]:
+        logits.append(sequence.run(token_ids[start : start + size]))
+        start += size
+    return torch.cat(logits)
