@@ -113,6 +113,7 @@ def test_one_setting_is_enough_and_all_others_are_resolved() -> None:
         backend="cpu",
         target=None,
         dtype="bfloat16",
+        kv_cache_dtype="auto",
         max_model_len=2048,
         max_num_seqs=8,
         max_num_batched_tokens=2048,
