@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from .machine import Machine
+from .detokenize import DetokenizeTime
+from .machine import Machine, cpu_name
 from .offline import NUM_FIRST_IDS
 from .report import LOUD_SHARE, Report, Row, is_loud
 from .roofline import job_flop
@@ -48,6 +49,28 @@ def print_steps(
         for cells in profile_lines(profile, flop_s=flop_s, read_bytes_s=machine.read_bytes_s):
             table.add_row(*cells)
         out.print(table)
+
+
+def print_detokenizing(
+    times: Sequence[DetokenizeTime], *, num_streams: int, console: Console | None = None
+) -> None:
+    """Print one row per text on ``console``, by default stdout."""
+    out = console or _stdout()
+    out.print(f"{cpu_name()}, 1 thread: a step of {num_streams} streams", highlight=False)
+    table = Table(show_edge=False, header_style="bold")
+    table.add_column("text", no_wrap=True)
+    for heading in ("us/step", "95 %", "us/token", "tokens/character", "exact"):
+        table.add_column(heading, justify="right")
+    for time in times:
+        table.add_row(
+            time.text,
+            f"{1e6 * time.seconds:.0f}",
+            f"{1e6 * time.late:.0f}",
+            f"{1e6 * time.seconds / num_streams:.2f}",
+            f"{time.tokens_per_character:.2f}",
+            "yes" if time.is_exact else "NO",
+        )
+    out.print(table)
 
 
 def _machine_line(machine: Machine) -> str:

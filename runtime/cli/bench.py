@@ -121,6 +121,28 @@ def step(config: Path, num_threads: int | None) -> None:
     print_steps(machine, profiles)
 
 
+@bench.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--tokenizer", help="Folder or hub id of a tokenizer, instead of CONFIG.")
+@click.option("--num-streams", type=click.IntRange(1), default=256, help="Requests of one step.")
+@click.option("--num-steps", type=click.IntRange(1), default=200, help="Measured steps.")
+def detokenize(
+    config: Path | None, tokenizer: str | None, *, num_streams: int, num_steps: int
+) -> None:
+    """Measure how long the texts of a step's tokens take.
+
+    Every stream decodes one token in each step, at a place of its own in the same text.
+    """
+    from ..bench.detokenize import bench_detokenize, tokenizer_of
+    from ..bench.tables import print_detokenizing
+
+    if (config is None) == (tokenizer is None):
+        raise click.UsageError("give either CONFIG or --tokenizer")
+    found = tokenizer_of(config, tokenizer)
+    rows = bench_detokenize(found, num_streams=num_streams, num_steps=num_steps)
+    print_detokenizing(rows, num_streams=num_streams)
+
+
 def _options(given: dict[str, Any]) -> OfflineOptions:
     """Keep the defaults of options that were not given."""
     from ..bench.commands import OfflineOptions

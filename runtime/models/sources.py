@@ -135,20 +135,24 @@ def _require_gguf(path: Path) -> Path:
 
 def _open_inline(mapping: Mapping[str, object], tokenizer: str | Path | None) -> LoadedModel:
     architecture, seed = read_inline(mapping, "model")
-    own = _open_tokenizer(tokenizer) if tokenizer is not None else byte_tokenizer(architecture)
+    own = open_tokenizer(tokenizer) if tokenizer is not None else byte_tokenizer(architecture)
     eos = _union(architecture, None, own)
     return LoadedModel(architecture, RandomTensors(architecture, seed), own, eos)
 
 
 def _open_folder(folder: Path, tokenizer: str | Path | None) -> LoadedModel:
     checkpoint = open_checkpoint(folder)
-    own = load_tokenizer(folder) if tokenizer is None else _open_tokenizer(tokenizer)
+    own = load_tokenizer(folder) if tokenizer is None else open_tokenizer(tokenizer)
     eos = _union(checkpoint.architecture, folder / "generation_config.json", own)
     return LoadedModel(checkpoint.architecture, checkpoint.tensors, own, eos)
 
 
-def _open_tokenizer(name: str | Path) -> Tokenizer:
-    """Load the tokenizer that a ``tokenizer:`` value names: a folder or a hub id."""
+def open_tokenizer(name: str | Path) -> Tokenizer:
+    """Load the tokenizer that a ``tokenizer:`` value names: a folder or a hub id.
+
+    Raises:
+        ModelError: one line that names it.
+    """
     folder = _expanded("tokenizer", str(name))
     with _readable("tokenizer", str(name)):
         if not folder.is_dir():

@@ -73,9 +73,12 @@ class Tokenizer:
             raise RequestError(f"the tokenizer refuses the prompt: {reason}") from None
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ``ids``; special tokens and ids beyond the vocabulary have none."""
-        return self._backend.decode(list(ids), skip_special_tokens=True)
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of ``ids``; ids beyond the vocabulary have none, nor have special tokens.
+
+        With ``skip_special_tokens`` False, special tokens have the text that they are written in.
+        """
+        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def to_json(self) -> str:
         """Return the content of a ``tokenizer.json``."""
@@ -100,7 +103,7 @@ class Tokenizer:
         return token_id in self._byte_ids
 
     def is_special(self, token_id: int) -> bool:
-        """Tell whether ``decode`` leaves a token out."""
+        """Tell whether ``decode`` leaves a token out, if it skips any."""
         return token_id in self._special_ids
 
 
@@ -108,12 +111,14 @@ class StreamDecoder:
     """Decodes one request's tokens as they come.
 
     Only whole characters are given out, and what ``push`` and ``flush`` return joins to exactly
-    what ``decode`` returns for all ids at once.
+    what ``decode`` returns for all ids at once. That decides against the library's own stream: it
+    has no end to release what it held, and fails where bytes are no characters.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
         """Start before the first token."""
         self._tokenizer = tokenizer
+        self._skips_special = skip_special_tokens
         # The window holds the tokens of the last increment, whose text was given out and which
         # later tokens are decoded beside (some decoders treat a first token differently), then
         # the tokens whose text is held back.
@@ -126,12 +131,12 @@ class StreamDecoder:
 
         Text is held back while it ends inside a character.
         """
-        if self._tokenizer.is_special(token_id):
+        if self._skips_special and self._tokenizer.is_special(token_id):
             return ""
         self._window.append(token_id)
         if self._tokenizer.is_byte(token_id):
             return ""
-        text = self._tokenizer.decode(self._window)
+        text = self._decode(self._window)
         if not text.endswith(REPLACEMENT):
             return self._give(text)
         is_long = len(self._window) - self._num_given > MAX_HELD_TOKENS
@@ -139,7 +144,10 @@ class StreamDecoder:
 
     def flush(self) -> str:
         """Return what was held back, to be called after the last token."""
-        return self._give(self._tokenizer.decode(self._window))
+        return self._give(self._decode(self._window))
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skips_special)
 
     def _give(self, text: str) -> str:
         """Give out all text of the window; its new tokens become the context of the next."""
@@ -147,7 +155,7 @@ class StreamDecoder:
         if increment:
             self._window = self._window[self._num_given :]
             self._num_given = len(self._window)
-            self._given = self._tokenizer.decode(self._window)
+            self._given = self._decode(self._window)
         return increment
 
     def _give_invalid(self, text: str) -> str:
@@ -157,8 +165,8 @@ class StreamDecoder:
         """
         for cut in range(len(self._window) - 1, len(self._window) - MAX_CHARACTER_BYTES, -1):
             head, tail = self._window[:cut], self._window[cut:]
-            if self._tokenizer.decode(head) + self._tokenizer.decode(tail) == text:
-                increment = self._tokenizer.decode(head)[len(self._given) :]
+            if self._decode(head) + self._decode(tail) == text:
+                increment = self._decode(head)[len(self._given) :]
                 self._window, self._num_given, self._given = tail, 0, ""
                 return increment
         return ""

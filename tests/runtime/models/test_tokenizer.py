@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
 from noria.runtime.errors import RequestError
 from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
-from noria.runtime.models.tokenizer import StreamDecoder, Tokenizer
+from noria.runtime.models.tokenizer import Tokenizer
 from noria.runtime.models.tokenizer_files import load_tokenizer
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -49,73 +47,7 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-def with_byte_fallback() -> Tokenizer:
-    """A tokenizer of the SentencePiece kind: ``<0xNN>`` tokens, a first space that is dropped."""
-    pieces = ["▁", "▁Hello", "wor", "ld", "▁▁", "é", "�", "<s>", "</s>", "▁a", "!"]
-    vocab = {f"<0x{value:02X}>": value for value in range(256)}
-    vocab |= {piece: 256 + index for index, piece in enumerate(pieces)}
-    backend: Any = tokenizers.Tokenizer(models.BPE(vocab, [], byte_fallback=True))
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
-    backend.add_special_tokens(["<s>", "</s>"])
-    return Tokenizer(backend, bos_token_id=263, eos_token_id=264)
-
-
-BYTE_LEVEL, BYTE_FALLBACK = byte_level(), with_byte_fallback()
-EMOJI_BYTES = st.sampled_from([0xF0, 0x9F, 0x98, 0x80, 0x41])
-FALLBACK_IDS = st.lists(EMOJI_BYTES | st.integers(256, 266), max_size=40)
-BYTE_IDS = st.lists(st.integers(0, 299), max_size=60)
-
-
-def increments(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    stream = StreamDecoder(tokenizer)
-    return [*(stream.push(token) for token in ids), stream.flush()]
-
-
-@given(ids=BYTE_IDS)
-def test_increments_of_any_bytes_join_to_the_whole(ids: list[int]) -> None:
-    """H04: valid or not."""
-    assert "".join(increments(BYTE_LEVEL, ids)) == BYTE_LEVEL.decode(ids)
-
-
-@given(ids=FALLBACK_IDS)
-def test_increments_join_where_a_later_token_could_change_earlier_text(ids: list[int]) -> None:
-    """H04: one bad byte turns a whole run of byte tokens into replacement characters."""
-    assert "".join(increments(BYTE_FALLBACK, ids)) == BYTE_FALLBACK.decode(ids)
-
-
-@given(text=st.text(max_size=30))
-def test_increments_of_text_hold_whole_characters_only(text: str) -> None:
-    """H04: no increment but the characters of the text."""
-    parts = increments(BYTE_LEVEL, BYTE_LEVEL.encode(text))
-
-    assert "".join(parts) == text
-    if "\ufffd" not in text:
-        assert not any("\ufffd" in part for part in parts)
-
-
-def test_an_emoji_in_four_tokens_comes_out_at_the_last() -> None:
-    """H04."""
-    ids = BYTE_LEVEL.encode("a😀e\u0301中")
-
-    assert increments(BYTE_LEVEL, ids) == [
-        *("a", "", "", "", "😀", "e", "", "\u0301", "", "", "中", "")
-    ]
-
-
-def test_text_that_ends_inside_a_character_is_flushed() -> None:
-    """H04: as in the one-shot decode."""
-    ids = BYTE_LEVEL.encode("a😀")[:-1]
-
-    assert increments(BYTE_LEVEL, ids) == ["a", "", "", "", "\ufffd"]
-
-
-def test_an_endless_run_of_invalid_bytes_is_not_held_for_ever() -> None:
-    invalid = BYTE_LEVEL.vocab_size - 300 + 2 + 0xFF
-    parts = increments(BYTE_LEVEL, [invalid] * 100)
-
-    assert "".join(parts) == "\ufffd" * 100
-    assert len("".join(parts[:50])) >= 50 - 17
+BYTE_LEVEL = byte_level()
 
 
 def test_ids_round_trip_and_unknown_ids_have_no_text() -> None:
