@@ -143,6 +143,24 @@ def check_cache_scales(spec: AttentionSpec, dtype: torch.dtype) -> None:
     )
 
 
+def check_top_k(top_k: int, num_experts: int) -> None:
+    """Raise ValueError unless a row can have so many experts."""
+    if not 0 < top_k <= num_experts:
+        raise ValueError(f"top_k is {top_k}, expected 1 to {num_experts} experts")
+
+
+def check_expert_weights(
+    gate_up_X2FE: torch.Tensor, down_XEF: torch.Tensor, activation: str
+) -> None:
+    """Raise ValueError unless these are the weights of expert MLPs with a known activation."""
+    num_experts, hidden_size, inner_size = down_XEF.shape
+    shape = (num_experts, 2 * inner_size, hidden_size)
+    check_tensor("gate_up", gate_up_X2FE, shape, down_XEF.dtype)
+    if activation not in EXPERT_ACTIVATIONS:
+        known = ", ".join(EXPERT_ACTIVATIONS)
+        raise ValueError(f"experts have the activation {activation!r}, expected {known}")
+
+
 def check_rotated_dims(num_rotated: int, head_dim: int) -> None:
     """Raise ValueError unless rope can rotate so many dims of a head by halves."""
     if num_rotated % 2 or not 0 < num_rotated <= head_dim:

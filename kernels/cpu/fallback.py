@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..contract import check_tensor
 from ..reference import ReferenceKernels
+from ..reference.experts import Experts
 from .target import CpuKernels
 
 _ROWS = 4
@@ -70,6 +71,10 @@ class TorchKernels(ReferenceKernels, CpuKernels):
         if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             return super().make_linear(weight_OI, bias_O, out_dtype)
         return PackedLinear(weight_OI, bias_O, out_dtype)
+
+    def make_experts(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> nn.Module:
+        """Pack two linear layers per expert."""
+        return Experts(gate_up_X2FE, down_XEF, activation, self.make_linear)
 
 
 def _compute_dtype(weight_dtype: torch.dtype, out_dtype: torch.dtype) -> torch.dtype:

@@ -18,21 +18,26 @@ _RESULTS = {(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16)}
 _RESULTS.add((torch.bfloat16, torch.float32))
 
 
-def pack(weight_OI: Tensor, arena: Arena, *, library: Library) -> Tensor:
-    """Return the weight as panels of 16 outputs, ``[ceil(O/16), I, 16]`` in the weight's dtype.
+def packed_shape(num_outputs: int, num_inputs: int, dtype: torch.dtype) -> tuple[int, ...]:
+    """Return the shape of panels of 16 outputs: ``[ceil(O/16), I, 16]``.
 
-    bf16 panels hold pairs of inputs, ``[ceil(O/16), ceil(I/2), 16, 2]``; what pads is zero.
+    bf16 panels hold pairs of inputs: ``[ceil(O/16), ceil(I/2), 16, 2]``.
     """
-    check_dtype("weight", weight_OI)
-    weight_OI = weight_OI.contiguous()
-    num_outputs, num_inputs = weight_OI.shape
-    panels = -(-num_outputs // PANEL)
-    is_pairs = weight_OI.dtype == torch.bfloat16
+    is_pairs = dtype == torch.bfloat16
     inner = (-(-num_inputs // 2), PANEL, 2) if is_pairs else (num_inputs, PANEL)
-    packed = arena.zeros((panels, *inner), weight_OI.dtype)
-    name = kernel_name("pack", weight_OI.dtype)
-    args = (weight_OI, packed, num_outputs, num_inputs)
-    library.call([Call(name, panels, args)])
+    return (-(-num_outputs // PANEL), *inner)
+
+
+def pack(weights_XOI: Tensor, arena: Arena, *, library: Library) -> Tensor:
+    """Return weights as panels, ``[X, *packed_shape]`` in their dtype; what pads is zero."""
+    check_dtype("weight", weights_XOI)
+    num_weights, num_outputs, num_inputs = weights_XOI.shape
+    shape = packed_shape(num_outputs, num_inputs, weights_XOI.dtype)
+    packed = arena.zeros((num_weights, *shape), weights_XOI.dtype)
+    name = kernel_name("pack", weights_XOI.dtype)
+    for weight_OI, panels in zip(weights_XOI, packed, strict=True):
+        args = (weight_OI.contiguous(), panels, num_outputs, num_inputs)
+        library.call([Call(name, shape[0], args)])
     return packed
 
 
@@ -65,7 +70,8 @@ class Linear(nn.Module):
         self.num_inputs = weight_OI.shape[1]
         self.out_dtype = out_dtype
         self._library = library
-        self.register_buffer("packed", pack(weight_OI.detach(), arena, library=library))
+        (packed,) = pack(weight_OI.detach().unsqueeze(0), arena, library=library)
+        self.register_buffer("packed", packed)
         self.register_buffer("bias_O", bias_O)
 
     def forward(self, x_RI: Tensor) -> Tensor:

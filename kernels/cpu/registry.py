@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import attention, blocks, elementwise, linear, sampler
+from . import attention, blocks, elementwise, experts, linear, sampler
 from .operators import NAMESPACE, Operator
 
 
@@ -27,7 +27,7 @@ def _register(operators: Mapping[str, Operator]) -> object:
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         operator.name: operator
-        for module in (attention, blocks, elementwise, linear, sampler)
+        for module in (attention, blocks, elementwise, experts, linear, sampler)
         for operator in module.OPERATORS
     }
 )

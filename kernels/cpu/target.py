@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
-from ..reference import experts, layers
 from .attention import spec_args
 from .buffers import BufferPool
 from .build import BuildError
@@ -74,13 +73,13 @@ class CpuKernels(CpuSamplerOperators):
 
     def embed(self, ids_R: Tensor, table_VE: Tensor, scale: float = 1.0) -> Tensor:
         """Return the rows ``[R, E]`` of the table, times ``scale`` and rounded once."""
-        rows: Tensor = self._apply("take_rows", table_VE, ids_R)
-        return rows if scale == 1.0 else (rows.float() * scale).to(rows.dtype)
+        if scale == 1.0:
+            return self.take_rows(table_VE, ids_R)
+        result: Tensor = self._apply("take_scaled_rows", table_VE, ids_R, scale)
+        return result
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return ``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension, rounded once."""
-        if x.dim() == 3:
-            return layers.rms_norm(x, weight, eps)
         result: Tensor = self._apply("rms_norm", x, weight, eps)
         return result
 
@@ -95,8 +94,6 @@ class CpuKernels(CpuSamplerOperators):
         self, q_RHD: Tensor, k_RKD: Tensor, positions_R: Tensor, cos_sin_CY: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Rotate the first half of each head's Y dims against the second, copy the others."""
-        if cos_sin_CY.shape[1] != q_RHD.shape[2]:
-            return layers.rope(q_RHD, k_RKD, positions_R, cos_sin_CY)
         q, k = self._apply("rope", q_RHD, k_RKD, positions_R, cos_sin_CY)
         return q, k
 
@@ -107,21 +104,25 @@ class CpuKernels(CpuSamplerOperators):
 
     def gelu_mul(self, gate_up_R2F: Tensor) -> Tensor:
         """Return ``gelu(gate) * up``: ``[R, F]``, rounded once; gelu is approximated by tanh."""
-        return layers.gelu_mul(gate_up_R2F)
+        result: Tensor = self._apply("gelu_mul", gate_up_R2F)
+        return result
 
     def soft_cap(self, x_RV: Tensor, cap: float) -> Tensor:
         """Return ``cap * tanh(x / cap)``, rounded once."""
-        return layers.soft_cap(x_RV, cap)
+        result: Tensor = self._apply("soft_cap", x_RV, cap)
+        return result
 
     def route(
         self, logits_RX: Tensor, token_mask_R: Tensor, top_k: int, normalize: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the ``top_k`` experts of each row, and their weights: int32 and fp32."""
-        return experts.route(logits_RX, token_mask_R, top_k, normalize)
+        experts, weights = self._apply("route", logits_RX, token_mask_R, top_k, normalize)
+        return experts, weights
 
     def make_experts(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> nn.Module:
         """Pack the weights of X expert MLPs; the originals are not kept."""
-        return Experts(gate_up_X2FE, down_XEF, activation)
+        weights = (gate_up_X2FE, down_XEF, activation)
+        return Experts(*weights, arena=self._arena, library=self._library)
 
     def copy_blocks(
         self, k_cache_NBKD: Tensor, v_cache_NBKD: Tensor, src_M: Tensor, dst_M: Tensor

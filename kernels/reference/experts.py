@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from ..contract import EXPERT_ACTIVATIONS, check_tensor
+from ..contract import check_expert_weights, check_tensor, check_top_k
 from .attention import tree_sum
 from .layers import silu_mul, wide
 
@@ -20,8 +22,7 @@ def route(
     """
     num_rows, num_experts = logits_RX.shape
     check_tensor("token_mask", token_mask_R, (num_rows,), torch.int32)
-    if not 0 < top_k <= num_experts:
-        raise ValueError(f"top_k is {top_k}, expected 1 to {num_experts} experts")
+    check_top_k(top_k, num_experts)
     logits = logits_RX.to(wide(logits_RX.dtype))
     ranked = torch.where(logits.isnan(), -torch.inf, logits)
     experts_RA = ranked.sort(dim=1, descending=True, stable=True).indices[:, :top_k]
@@ -36,22 +37,30 @@ def route(
 class Experts(nn.Module):
     """Expert MLPs; a row is multiplied with the weights of its own experts only.
 
-    Products are sums by halves, whose bits depend on nothing but their own terms.
+    Treats every row alone, to the bit, if the linear layers that it is made of do.
     """
 
-    gate_up_X2FE: Tensor
-    down_XEF: Tensor
-
-    def __init__(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> None:
-        """Keep the weights, shared and not copied.
+    def __init__(
+        self,
+        gate_up_X2FE: Tensor,
+        down_XEF: Tensor,
+        activation: str,
+        make_linear: Callable[[Tensor, None, torch.dtype], nn.Module],
+    ) -> None:
+        """Make two linear layers per expert; the second keeps the wide dtype.
 
         Raises:
             ValueError: the weights do not fit together, or the activation is not known.
         """
         super().__init__()
-        check_experts(gate_up_X2FE, down_XEF, activation)
-        self.register_buffer("gate_up_X2FE", gate_up_X2FE)
-        self.register_buffer("down_XEF", down_XEF)
+        check_expert_weights(gate_up_X2FE, down_XEF, activation)
+        self.hidden_size, self.dtype = down_XEF.shape[1], down_XEF.dtype
+        self.gate_up = nn.ModuleList(
+            make_linear(weight, None, self.dtype) for weight in gate_up_X2FE
+        )
+        self.down = nn.ModuleList(
+            make_linear(weight, None, wide(self.dtype)) for weight in down_XEF
+        )
 
     def forward(self, x_RE: Tensor, experts_RA: Tensor, weights_RA: Tensor) -> Tensor:
         """Return ``[R, E]`` in the dtype of x.
@@ -60,41 +69,38 @@ class Experts(nn.Module):
             ValueError: an input does not fit the others, or an expert is not known.
         """
         num_rows, num_ranks = experts_RA.shape
-        num_experts, hidden_size, _ = self.down_XEF.shape
-        check_tensor("x", x_RE, (num_rows, hidden_size), self.down_XEF.dtype)
+        check_tensor("x", x_RE, (num_rows, self.hidden_size), self.dtype)
         check_tensor("experts", experts_RA, (num_rows, num_ranks), torch.int32)
-        check_tensor("weights", weights_RA, (num_rows, num_ranks), wide(x_RE.dtype))
-        is_known = (experts_RA >= -1) & (experts_RA < num_experts)
+        check_tensor("expert weights", weights_RA, (num_rows, num_ranks), wide(x_RE.dtype))
+        is_known = (experts_RA >= -1) & (experts_RA < len(self.down))
         if not is_known.all():
             raise ValueError(
-                f"expert {int(experts_RA[~is_known][0])} is not one of {num_experts}, nor -1"
+                f"expert {int(experts_RA[~is_known][0])} is not one of {len(self.down)}, nor -1"
             )
         total_RE = torch.zeros(x_RE.shape, dtype=wide(x_RE.dtype))
         for rank in range(num_ranks):
-            for expert in range(num_experts):
+            for expert, (gate_up, down) in enumerate(zip(self.gate_up, self.down, strict=True)):
                 rows = (experts_RA[:, rank] == expert).nonzero().squeeze(1)
                 if len(rows):
-                    output = self._mlp(expert, x_RE[rows])
+                    output = down(silu_mul(gate_up(x_RE[rows])))
                     total_RE[rows] += weights_RA[rows, rank].unsqueeze(1) * output
         return total_RE.to(x_RE.dtype)
 
-    def _mlp(self, expert: int, x_RE: Tensor) -> Tensor:
-        gate_up = _multiply(x_RE, self.gate_up_X2FE[expert]).to(x_RE.dtype)
-        return _multiply(silu_mul(gate_up), self.down_XEF[expert])
 
+class RowLinear(nn.Module):
+    """``x @ weight.T`` as sums by halves: a row's bits depend on nothing but the row."""
 
-def _multiply(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
-    """Return ``x @ weight.T`` in the wide dtype, each row alone."""
-    dtype = wide(x_RI.dtype)
-    weight_OI = weight_OI.to(dtype)
-    return torch.stack([tree_sum(row * weight_OI, dim=1) for row in x_RI.to(dtype)])
+    weight: Tensor
 
+    def __init__(self, weight_OI: Tensor, bias_O: None, out_dtype: torch.dtype) -> None:
+        """Keep the weight (shared, not copied)."""
+        super().__init__()
+        self.out_dtype = out_dtype
+        self.register_buffer("weight", weight_OI)
 
-def check_experts(gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> None:
-    """Raise ValueError unless these are the weights of expert MLPs with a known activation."""
-    num_experts, hidden_size, inner_size = down_XEF.shape
-    shape = (num_experts, 2 * inner_size, hidden_size)
-    check_tensor("gate_up", gate_up_X2FE, shape, down_XEF.dtype)
-    if activation not in EXPERT_ACTIVATIONS:
-        known = ", ".join(EXPERT_ACTIVATIONS)
-        raise ValueError(f"experts have the activation {activation!r}, expected {known}")
+    def forward(self, x_RI: Tensor) -> Tensor:
+        """Return ``[R, O]`` in ``out_dtype``."""
+        dtype = wide(x_RI.dtype)
+        weight_OI = self.weight.to(dtype)
+        rows = [tree_sum(row * weight_OI, dim=1) for row in x_RI.to(dtype)]
+        return torch.stack(rows).to(self.out_dtype)

@@ -59,7 +59,7 @@ class ReferenceKernels:
 
     def make_experts(self, gate_up_X2FE: Tensor, down_XEF: Tensor, activation: str) -> nn.Module:
         """Keep the weights of X expert MLPs."""
-        return experts.Experts(gate_up_X2FE, down_XEF, activation)
+        return experts.Experts(gate_up_X2FE, down_XEF, activation, experts.RowLinear)
 
     def attend_prefill(
         self,

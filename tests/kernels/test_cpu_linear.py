@@ -107,8 +107,8 @@ def test_nan_in_one_row_stays_there(dtype, out_dtype, num_inputs: int):
 def test_packing_holds_every_weight_once_and_zeros_beside():
     weight = torch.arange(1, 17 * 3 + 1, dtype=torch.float32).view(17, 3)
 
-    panels = pack(weight, Arena(), library=load_library())
-    pairs = pack(weight.bfloat16(), Arena(), library=load_library())
+    (panels,) = pack(weight.unsqueeze(0), Arena(), library=load_library())
+    (pairs,) = pack(weight.unsqueeze(0).bfloat16(), Arena(), library=load_library())
 
     assert panels.shape == (2, 3, 16)
     assert torch.equal(panels.transpose(1, 2).reshape(32, 3)[:17], weight)
