@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from noria.kernels.contract import compute_slots
+from noria.kernels.contract import PAD_SLOT_ID, compute_slots
 from noria.runtime.kv_cache import KVCache, decoder_groups
 from noria.runtime.models.decoder import Decoder
 
@@ -39,27 +39,27 @@ class OneSequence:
         self.blocks = (1 + torch.arange(num_blocks).mul(7) % num_blocks).to(torch.int32)
         assert len(set(self.blocks.tolist())) == num_blocks
         self.num_computed = 0
-        self.token_mask = int32()
 
-    def run(self, token_ids: Sequence[int]) -> Tensor:
-        """Return the logits of every token."""
-        first, count = self.num_computed, len(token_ids)
-        self.token_mask = torch.ones(count, dtype=torch.int32)
-        self.positions = torch.arange(first, first + count, dtype=torch.int32)
-        self.slots = compute_slots(self.blocks, self.positions, BLOCK_SIZE).to(torch.int32)
-        rows = torch.arange(count, dtype=torch.int32)
+    def run(self, token_ids: Sequence[int], padding: Sequence[int] = ()) -> Tensor:
+        """Return the logits of every token; ``padding`` are the ids of rows that are none."""
+        self.count = len(token_ids)
+        real = torch.arange(self.count, dtype=torch.int32)
+        positions = real + self.num_computed
+        slots = compute_slots(self.blocks, positions, BLOCK_SIZE).to(torch.int32)
+        self.token_mask = _padded(torch.ones_like(real), padding, 0)
+        self.slots = _padded(slots, padding, PAD_SLOT_ID)
         with torch.no_grad():
-            logits = self.model(int32(*token_ids), self.positions, rows, self)
-        self.num_computed += count
+            ids = int32(*token_ids, *padding)
+            logits: Tensor = self.model(ids, _padded(positions, padding, 0), real, self)
+        self.num_computed += self.count
         return logits
 
     def attend(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
         """Write and attend, as a prefill if there are several tokens."""
         caches = self.cache.keys[layer], self.cache.values[layer]
         spec, table = self.model.attention_specs[layer], self.blocks[None]
-        count = len(q_RHD)
-        lengths = int32(self.num_computed), int32(count)
-        if count == 1:
+        lengths = int32(self.num_computed), int32(self.count)
+        if len(q_RHD) == 1:
             return self.model.kernels.attend_decode(
                 q_RHD,
                 k_RKD,
@@ -78,12 +78,16 @@ class OneSequence:
             *caches,
             slot_mapping_T=self.slots,
             block_table_PW=table,
-            query_start_loc=int32(0, count),
-            tile_request=torch.zeros(count, dtype=torch.int32),
+            query_start_loc=int32(0, self.count),
+            tile_request=self.token_mask - 1,
             context_lens_P=lengths[0],
             query_lens_P=lengths[1],
             spec=spec,
         )
+
+
+def _padded(values: Tensor, padding: Sequence[int], value: int) -> Tensor:
+    return torch.cat([values, torch.full((len(padding),), value, dtype=torch.int32)])
 
 
 def teacher_forced_logits(

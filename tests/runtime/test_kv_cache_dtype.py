@@ -10,6 +10,7 @@ from teacher_forcing import OneSequence
 from tiny_families import SIZES
 from torch import Tensor
 
+from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.config import parse_config
@@ -79,7 +80,7 @@ def test_fp8_beside_float64_is_refused() -> None:
 
 
 SCALES = KVScales(0.25, 0.5)
-TARGETS = {"reference": ReferenceKernels}
+TARGETS = {"reference": ReferenceKernels, "cpu": CpuKernels}
 
 
 class RoundedFirst(OneSequence):
