@@ -7,7 +7,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from .masks import FOLD_BLOCKS
-from .online_softmax import transpose_keys
+from .online_softmax import transpose_keys, widened
 
 GATHER_BYTES = 16384
 """Most bytes of keys (and of values) that one partition takes in one gather."""
@@ -55,8 +55,8 @@ def staging_buffers(shape, dtype):
     return keys, values
 
 
-def gather(k_cache, v_cache, index, tokens, buffers):
-    """Return keys [D, n * 128] per head and values [128, n, K, D]; -1 moves nothing."""
+def gather(k_cache, v_cache, index, tokens, buffers, dtype):
+    """Return keys [D, n * 128] of dtype per head and values [128, n, K, D]; -1 moves nothing."""
     first, count = tokens
     keys = buffers[0][:, 0:count, :, :]
     values = buffers[1][:, 0:count, :, :]
@@ -64,14 +64,15 @@ def gather(k_cache, v_cache, index, tokens, buffers):
     nisa.dma_copy(
         dst=values, src=_blocks(v_cache, index, first, count), oob_mode=nisa.oob_mode.skip
     )
+    wide = widened(keys, dtype)
     turned = []
     for head in range(k_cache.shape[2]):
-        turned.append(transpose_keys(keys[:, :, head, :]))
+        turned.append(transpose_keys(wide[:, :, head, :]))
     return turned, values
 
 
-def gather_transposed(k_cache, v_cache, index, tokens, buffers):
-    """Return the same; -1 reads block 0."""
+def gather_transposed(k_cache, v_cache, index, tokens, buffers, dtype):
+    """Return the same of a cache that is of dtype; -1 reads block 0."""
     first, count = tokens
     block_size, num_kv_heads, head_dim = k_cache.shape[1], k_cache.shape[2], k_cache.shape[3]
     saturated = nl.ndarray((FOLD_BLOCKS, 1), dtype=nl.uint32, buffer=nl.sbuf)
@@ -81,7 +82,7 @@ def gather_transposed(k_cache, v_cache, index, tokens, buffers):
     turned = []
     token_size = num_kv_heads * head_dim
     for head in range(num_kv_heads):
-        keys = nl.ndarray((head_dim, count, 1, FOLD_BLOCKS), dtype=k_cache.dtype, buffer=nl.sbuf)
+        keys = nl.ndarray((head_dim, count, 1, FOLD_BLOCKS), dtype=dtype, buffer=nl.sbuf)
         source = k_cache.ap(
             pattern=[
                 [block_size * token_size, FOLD_BLOCKS],
@@ -115,10 +116,10 @@ def _blocks(cache, index, first, count):
     )
 
 
-def select_live(values, is_live):
-    """Return the values with every row that no query of the request sees replaced by 0."""
+def select_live(values, is_live, dtype):
+    """Return the values in dtype, every row that no query of the request sees replaced by 0."""
     parts, count, num_kv_heads, head_dim = values.shape
-    selected = nl.ndarray(values.shape, dtype=values.dtype, buffer=nl.sbuf)
+    selected = nl.ndarray(values.shape, dtype=dtype, buffer=nl.sbuf)
     width = num_kv_heads * head_dim
     nisa.select_reduce(
         dst=selected.reshape((parts, count, width)),

@@ -52,7 +52,7 @@ def decode_attention(
 
     Args:
         q: [S*Q, H, D] queries in HBM; its dtype is the dtype of arithmetic and of the result.
-        k_cache: [N, B, K, D] keys in HBM, of q's dtype or FP8 (then cast on the way).
+        k_cache: [N, B, K, D] keys in HBM, of q's dtype or FP8 (then cast on chip).
         v_cache: [N, B, K, D] values in HBM, likewise.
         block_table: [S, W] int32 in HBM; -1 is not read.
         context_lens: [S, 1] int32 in HBM, tokens in the cache before this step.
@@ -206,7 +206,8 @@ def _decode(tensors, scoring, numbers, load_blocks):
     value_rows = block_positions(step, block_size)
     # two pairs, so that the gather of one tile can run while the other is computed
     shape = (FOLD_BLOCKS, step, num_kv_heads, head_dim)
-    buffers = (staging_buffers(shape, q.dtype), staging_buffers(shape, q.dtype))
+    cached = k_cache.dtype
+    buffers = (staging_buffers(shape, cached), staging_buffers(shape, cached))
     turn = 0
 
     per_load = nl.tile_size.pmax // query_len
@@ -228,14 +229,14 @@ def _decode(tensors, scoring, numbers, load_blocks):
                 # load
                 count = min(step, block_size - first)
                 keys, values = load_blocks(
-                    k_cache, v_cache, indices[fold], (first, count), buffers[turn % 2]
+                    k_cache, v_cache, indices[fold], (first, count), buffers[turn % 2], q.dtype
                 )
                 turn += 1
                 # compute
                 base = fold * FOLD_BLOCKS * block_size + first
                 mask = visible(key_columns[:, 0:count, :], bounds_from(seen, base))
                 is_live = visible(value_rows[:, 0:count], bounds_from(live, base))
-                values = select_live(values, is_live)
+                values = select_live(values, is_live, q.dtype)
                 for head in range(num_kv_heads):
                     add_keys(
                         head_of(state, head),

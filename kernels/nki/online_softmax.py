@@ -132,6 +132,15 @@ def transpose_queries(queries, num_heads, head_dim):
     return turned
 
 
+def widened(tile, dtype):
+    """Return a tile in the dtype of arithmetic; FP8 is cast on chip, where it costs no bytes."""
+    if tile.dtype == dtype:
+        return tile
+    wide = nl.ndarray(tile.shape, dtype=dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=wide, src=tile)
+    return wide
+
+
 def transpose_keys(keys):
     """Return [D, n * 128], column (f, p), of keys [128, n, D].
 

@@ -56,7 +56,7 @@ def prefill_attention(
 
     Args:
         q: [T, H, D] queries in HBM; its dtype is the dtype of arithmetic and of the result.
-        k_cache: [N, B, K, D] keys in HBM, of q's dtype or FP8 (then cast on the way).
+        k_cache: [N, B, K, D] keys in HBM, of q's dtype or FP8 (then cast on chip).
         v_cache: [N, B, K, D] values in HBM, likewise.
         block_table: [P, W] int32 in HBM; -1 is not read.
         tile_request: [T / 128, 1] int32 in HBM, the request of each tile of rows, -1 for padding.
@@ -158,7 +158,7 @@ def _prefill(tensors, lengths, scoring, v_scale, window):
     tiles = tiles_per_step(k_cache, q.dtype)
     layout = token_layout(tiles, block_size)
     columns = key_positions(QUERY_TILE, tiles, block_size)
-    buffers = token_buffers(tiles, k_cache, q.dtype)
+    buffers = token_buffers(tiles, k_cache)
     blocks = step_blocks(tiles, block_size)
     step = blocks * block_size
     max_steps = -(-block_table.shape[1] // blocks)
@@ -205,7 +205,7 @@ def _attend_tile(state, queries, source, place, tools, scoring):
 
     def body(index):
         # load
-        keys, values = gather_tokens(source, entries, keys_left, layout, buffers)
+        keys, values = gather_tokens(source, entries, keys_left, layout, (buffers, queries.dtype))
         # compute
         mask = visible(columns, rows)
         for head in range(num_kv_heads):

@@ -33,7 +33,8 @@ Array = npt.NDArray[Any]
 class NkiSimKernels(ReferenceKernels):
     """The kernels of a Trainium device, run instruction by instruction on the CPU.
 
-    For tests and tiny models in fp32 and bf16: a simulated step takes seconds.
+    For tests and tiny models in fp32 and bf16: a simulated step takes seconds. An FP8 cache holds
+    what the device can: numbers up to 240 on trn2, where other targets go up to 448.
     """
 
     name = "neuron-sim"
@@ -85,7 +86,8 @@ class NkiSimKernels(ReferenceKernels):
             *map(_column, (tile_request, query_start_loc, context_lens_P, query_lens_P)),
         )
         scale, *options = _numbers(spec)
-        offsets = _offsets(block_offset, block_table_PW, spec)
+        sizes = (spec.window, caches[0].shape[1])
+        offsets = _offsets(block_offset, context_lens_P, query_lens_P, *sizes)
         if spec.window is None:
             out = self._prefill(*tensors, scale, *options)
         else:
@@ -118,7 +120,8 @@ class NkiSimKernels(ReferenceKernels):
             *map(_column, (context_lens_S, query_lens_S)),
         )
         scale, *options = _numbers(spec)
-        offsets = _offsets(block_offset, block_table_SW, spec)
+        sizes = (spec.window, caches[0].shape[1])
+        offsets = _offsets(block_offset, context_lens_S, query_lens_S, *sizes)
         if spec.window is None:
             out = self._decode(*tensors, scale, query_len, *options)
         else:
@@ -156,17 +159,26 @@ def _numbers(spec: AttentionSpec) -> tuple[float, float, float]:
     return spec.scale * spec.k_scale, spec.softcap or 0.0, spec.v_scale
 
 
-def _offsets(block_offset: Tensor | None, table: Tensor, spec: AttentionSpec) -> Array:
-    """Return the blocks before each row of the table, ``[n, 1]``.
+def _offsets(
+    block_offset: Tensor | None,
+    context_lens: Tensor,
+    query_lens: Tensor,
+    window: int | None,
+    block_size: int,
+) -> Array:
+    """Return the blocks before each request's table, ``[n, 1]``.
 
-    Raises ValueError where there are some and no window: every row sees tokens in them.
+    Raises ValueError if a row sees tokens in them: the kernels would take other keys for these.
     """
     if block_offset is None:
-        return np.zeros((table.shape[0], 1), np.int32)
-    check_tensor("block_offset", block_offset, (table.shape[0],), torch.int32)
-    if spec.window is None and block_offset.any():
-        most = int(block_offset.max())
-        raise ValueError(f"block_offset is up to {most}, without a window all are 0")
+        return np.zeros((context_lens.shape[0], 1), np.int32)
+    check_tensor("block_offset", block_offset, tuple(context_lens.shape), torch.int32)
+    first = torch.zeros_like(context_lens)
+    if window is not None:
+        first = (context_lens + 1 - window).clamp(min=0)
+    missing = torch.where(query_lens > 0, block_offset * block_size - first, 0)
+    if (missing > 0).any():
+        raise ValueError(f"a row sees {int(missing.max())} tokens that lie before its block table")
     return _column(block_offset)
 
 

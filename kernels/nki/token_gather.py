@@ -9,6 +9,7 @@ import nki.isa as nisa
 import nki.language as nl
 
 from .masks import to_partitions, visible
+from .online_softmax import widened
 
 MAX_TILES = 4
 """Most tiles of tokens per step: together one PSUM bank of scores."""
@@ -81,15 +82,15 @@ def token_layout(tiles, block_size):
     return positions, entries, offsets
 
 
-def token_buffers(tiles, k_cache, dtype):
+def token_buffers(tiles, k_cache):
     """Return a tile for gathered keys and one for values, [128, tiles, K, D], holding zeros.
 
     A gather that skips leaves what a partition held; selection takes that away, but reads it.
     """
     num_kv_heads, head_dim = k_cache.shape[2], k_cache.shape[3]
     shape = (nl.tile_size.pmax, tiles, num_kv_heads, head_dim)
-    keys = nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
-    values = nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
+    keys = nl.ndarray(shape, dtype=k_cache.dtype, buffer=nl.sbuf)
+    values = nl.ndarray(shape, dtype=k_cache.dtype, buffer=nl.sbuf)
     nisa.memset(dst=keys, value=0.0)
     nisa.memset(dst=values, value=0.0)
     return keys, values
@@ -121,7 +122,7 @@ def entry_steps(tiles, block_size):
     return _filled((nl.tile_size.pmax, tiles), step_blocks(tiles, block_size))
 
 
-def gather_tokens(source, entries, live, layout, buffers):
+def gather_tokens(source, entries, live, layout, target):
     """Return keys and values [128, tiles, K, D] of one step.
 
     Args:
@@ -129,10 +130,11 @@ def gather_tokens(source, entries, live, layout, buffers):
         entries: [128, tiles] int32, entries of the flat table.
         live: bounds [128, 1] fp32 of the tokens of the step that there are to read.
         layout: of token_layout.
-        buffers: of token_buffers. Keys out of bounds are stale, values there are 0.
+        target: (token_buffers, dtype of the result). Keys out of bounds are stale, values there
+            are 0.
     """
     k_cache, v_cache, block_table = source
-    keys, values = buffers
+    keys, values = target[0]
     parts, tiles, num_kv_heads, head_dim = keys.shape
     width = num_kv_heads * head_dim
     is_live = visible(layout[0], live)
@@ -142,14 +144,14 @@ def gather_tokens(source, entries, live, layout, buffers):
         _load_rows(keys, tile, k_cache, slots)
         _load_rows(values, tile, v_cache, slots)
     # what no row sees is replaced, never multiplied: it may be anything, NaN included
-    selected = nl.ndarray(values.shape, dtype=values.dtype, buffer=nl.sbuf)
+    selected = nl.ndarray(values.shape, dtype=target[1], buffer=nl.sbuf)
     nisa.select_reduce(
         dst=selected.reshape((parts, tiles, width)),
         predicate=is_live.expand_dim(2).broadcast(2, width),
         on_true=values.reshape((parts, tiles, width)),
         on_false=0.0,
     )
-    return keys, selected
+    return widened(keys, target[1]), selected
 
 
 def _load_rows(rows, tile, cache, slots):

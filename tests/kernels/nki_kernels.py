@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
-from attention_cases import Heads, Layout, Request, Step, make_decode, make_prefill
+from attention_cases import FP8, Heads, Layout, Request, Step, make_decode, make_prefill
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -139,21 +139,25 @@ def run_decode(
     target: str = "trn2",
 ) -> Tensor:
     """Return the output rows of a decode step whose cache already holds its new tokens."""
-    kernel = getattr(kernels.decode_attention, pathway)
+    name = pathway if step.heads.window is None else f"{pathway}_windowed"
+    kernel = getattr(kernels.decode_attention, name)
     return to_torch(simulate(kernel, target=target, trace=trace)(*decode_arguments(step)))
 
 
 def decode_arguments(step: Step) -> tuple[Any, ...]:
     """Return what the decode kernels take, for a step whose cache holds its new tokens."""
-    named = step.named
+    named, spec = step.named, step.heads.spec
+    query_len = step.args[0].shape[0] // named["block_table_SW"].shape[0]
     return (
         to_numpy(step.args[0]),
         *(to_numpy(cache) for cache in step.expected_caches),
         to_numpy(named["block_table_SW"]),
         column(named["context_lens_S"]),
         column(named["query_lens_S"]),
-        step.heads.scale,
-        step.args[0].shape[0] // named["block_table_SW"].shape[0],
+        *_offsets(step),
+        spec.scale * spec.k_scale,
+        query_len,
+        *_options(step),
     )
 
 
@@ -161,13 +165,14 @@ def run_prefill(
     step: Step, kernels: SimpleNamespace = KERNELS, trace: Trace | None = None
 ) -> Tensor:
     """Return the output rows of a prefill step whose cache already holds its new tokens."""
-    kernel = kernels.prefill_attention.prefill_attention
+    windowed = "" if step.heads.window is None else "_windowed"
+    kernel = getattr(kernels.prefill_attention, f"prefill_attention{windowed}")
     return to_torch(simulate(kernel, target="trn2", trace=trace)(*prefill_arguments(step)))
 
 
 def prefill_arguments(step: Step) -> tuple[Any, ...]:
-    """Return what the prefill kernel takes, for a step whose cache holds its new tokens."""
-    named = step.named
+    """Return what the prefill kernels take, for a step whose cache holds its new tokens."""
+    named, spec = step.named, step.heads.spec
     return (
         to_numpy(step.args[0]),
         *(to_numpy(cache) for cache in step.expected_caches),
@@ -176,8 +181,29 @@ def prefill_arguments(step: Step) -> tuple[Any, ...]:
         column(named["query_start_loc"]),
         column(named["context_lens_P"]),
         column(named["query_lens_P"]),
-        step.heads.scale,
+        *_offsets(step),
+        spec.scale * spec.k_scale,
+        *_options(step),
     )
+
+
+def _offsets(step: Step) -> list[NDArray[np.int32]]:
+    """Return the input that kernels with a window have."""
+    if step.heads.window is None:
+        return []
+    lengths = step.named["context_lens_P" if step.is_prefill else "context_lens_S"]
+    return [column(step.named.get("block_offset", torch.zeros_like(lengths)))]
+
+
+def _options(step: Step) -> list[float]:
+    """Return window, soft cap and v_scale as far as the step needs them."""
+    spec = step.heads.spec
+    options = [] if spec.window is None else [spec.window]
+    if spec.softcap is not None or spec.v_scale != 1:
+        options.append(spec.softcap or 0.0)
+    if spec.v_scale != 1:
+        options.append(spec.v_scale)
+    return options
 
 
 def run_write(
@@ -203,6 +229,8 @@ def to_numpy(tensor: Tensor | NDArray[Any]) -> NDArray[Any]:
     if isinstance(tensor, np.ndarray):
         return tensor.copy()
     tensor = tensor.contiguous()
+    if tensor.dtype == FP8:
+        return tensor.view(torch.uint8).numpy().copy().view(ml_dtypes.float8_e4m3)
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().copy().view(ml_dtypes.bfloat16)
     return tensor.numpy().copy()

@@ -309,7 +309,7 @@ def test_a_gather_that_cannot_skip_is_found(patch: tuple[str, str, str], problem
 @pytest.mark.parametrize(
     "patch",
     [
-        ("decode_attention", "values = select_live(values, is_live)", "pass"),
+        ("decode_attention", "values = select_live(values, is_live, q.dtype)", "pass"),
         ("online_softmax", "on_false=MASKED,", "on_false=MASKED, reverse_pred=True,"),
         (
             "masks",

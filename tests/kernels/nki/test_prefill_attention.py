@@ -278,7 +278,7 @@ def test_a_wrong_selection_is_found(patch: tuple[str, str, str]) -> None:
 def test_values_that_are_not_selected_are_found() -> None:
     """Stale rows of a neighbour that holds NaN."""
     step = with_request(make_nki_prefill(PACKED[:2], small_heads()), 0, float("nan"))
-    mutant = load_kernels(("token_gather", "return keys, selected", "return keys, values"))
+    mutant = load_kernels(("token_gather", "target[1]), selected", "target[1]), values"))
 
     clean, found = (step.request_rows(run_prefill(step, k))[1] for k in (KERNELS, mutant))
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from attention_cases import Heads, Layout, Request
+from attention_cases import FP8, Heads, Layout, Request
 from dense_attention import dense_attention
 from nki_kernels import (
     IS_REAL,
@@ -65,6 +65,8 @@ PREFILLS = {
     "packed": ([Request(37, 130, 1), Request(0, 20, 2)], Layout(num_rows=512, num_requests=3)),
     "long-context": ([Request(600, 3, 1)], Layout(extra_columns=9)),
 }
+
+WINDOWED = [{}, {"softcap": 2.0}, {"cache_dtype": FP8, "k_scale": 0.25, "v_scale": 0.5}]
 
 
 @pytest.fixture(params=RUNNERS)
@@ -120,6 +122,25 @@ def test_prefill_attention(runner: Runner, case: str, heads: Heads) -> None:
 
     kernel = runner.kernels.prefill_attention.prefill_attention
     output = to_torch(runner.call(kernel, *prefill_arguments(step)))
+
+    assert largest_error(step, output, dense_attention(step)) <= TOLERANCES[heads.dtype]
+    assert not output[step.is_padding()].any()
+
+
+@pytest.mark.parametrize("options", WINDOWED, ids=["window", "softcap", "fp8"])
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_windowed_attention(runner: Runner, phase: str, options: dict[str, Any]) -> None:
+    heads = Heads(2, 2, 64, 64, 16, torch.bfloat16, window=23, **options)
+    make, arguments = {
+        "decode": (make_nki_decode, decode_arguments),
+        "prefill": (make_nki_prefill, prefill_arguments),
+    }[phase]
+    layout = Layout(filler=float("nan"), dropped=1.0, num_requests=3)
+    step = make([Request(600, 3, 1), Request(9, 1, 2)], heads, layout)
+
+    module = getattr(runner.kernels, f"{phase}_attention")
+    kernel = getattr(module, f"{phase}_attention_windowed")
+    output = to_torch(runner.call(kernel, *arguments(step)))
 
     assert largest_error(step, output, dense_attention(step)) <= TOLERANCES[heads.dtype]
     assert not output[step.is_padding()].any()
