@@ -8,9 +8,11 @@ from math import prod
 from ..bucketing import MAX_NUM_GRAPHS
 from .errors import ConfigError, ModelError
 from .models.inline import INLINE_KEYS, read_inline
+from .sampler_features import FEATURE_NEEDS
 from .schema import entries
 from .settings import MAX_INT32, NEURON_BACKENDS, Config
 from .typed_reader import refuse
+from .value_text import value_text
 
 NEURON_TILE = 128
 """Rows of the on-chip memory: requests of a prefill step start at its multiples."""
@@ -141,10 +143,19 @@ def _check_sampler_features(config: Config) -> None:
         refuse("sampler_features", f"lists a name twice: {', '.join(features)}", "list each once")
     if "greedy" not in features:
         refuse("sampler_features", "lacks greedy", "must hold greedy, which padded rows use")
-    if not config.sampling.is_greedy and "top_k_top_p" not in features:
-        temperature = config.sampling.temperature
-        fits = "add top_k_top_p to sampler_features, or set it to 0"
-        refuse("sampling.temperature", f"is {temperature}, which needs top_k_top_p", fits)
+    for need in FEATURE_NEEDS:
+        if need.feature not in features and need.applies(config.sampling):
+            value = value_text(getattr(config.sampling, need.setting))
+            fits = f"add {need.feature} to sampler_features, or set it to {need.off}"
+            refuse(f"sampling.{need.setting}", f"is {value}, which needs {need.feature}", fits)
+
+
+def _check_logprobs(config: Config) -> None:
+    for key in ("logprobs", "prompt_logprobs"):
+        count = getattr(config.sampling, key) or 0
+        if count > config.max_logprobs:
+            fits = f"must be at most max_logprobs = {config.max_logprobs}"
+            refuse(f"sampling.{key}", f"is {value_text(count)}", fits)
 
 
 def _check_neuron(config: Config) -> None:
@@ -195,5 +206,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
     _check_num_graphs,
     _check_parallel,
     _check_sampler_features,
+    _check_logprobs,
     _check_neuron,
 )

@@ -17,7 +17,7 @@ from .errors import RequestError
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .request import FinishReason, Request
-from .sampler import needed_feature
+from .sampler_features import check_features
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
 
@@ -30,6 +30,7 @@ class EngineLimits:
     max_model_len: int
     max_prompt_tokens: int
     sampler_features: frozenset[str]
+    max_logprobs: int = 20
 
 
 class Engine:
@@ -76,7 +77,7 @@ class Engine:
             RequestError: the request can never run; nothing else is affected.
         """
         prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
-        self._check_sampler(params)
+        check_features(params, self.limits.sampler_features, self.limits.max_logprobs)
         _check_stop_ids(params, self.limits.vocab_size)
         max_total_tokens = self._check_size(len(prompt), params)
         with self._lock:
@@ -98,15 +99,16 @@ class Engine:
         if output is None:
             return []
         try:
-            token_ids = self._runner.execute(output)
+            tokens = self._runner.execute(output)
         except BaseException:
             self._scheduler.undo(output)
             raise
         updated = []
-        for scheduled, token_id in zip(output.requests, token_ids, strict=True):
+        for scheduled, token in zip(output.requests, tokens, strict=True):
             request = self._unfinished[scheduled.request_id]
             request.num_computed_tokens = scheduled.num_context_tokens
-            request.append(token_id)
+            if token is not None:
+                request.append(token.token_id)
             if request.is_finished:
                 self._forget(request)
             updated.append(request)
@@ -142,14 +144,6 @@ class Engine:
             end_token_ids=end_token_ids,
             max_total_tokens=max_total_tokens,
         )
-
-    def _check_sampler(self, params: SamplingParams) -> None:
-        feature = needed_feature([params])
-        if feature not in self.limits.sampler_features:
-            raise RequestError(
-                f"temperature {params.temperature} needs the sampler {feature}, which "
-                f"sampler_features does not list"
-            )
 
     def _check_size(self, num_prompt: int, params: SamplingParams) -> int:
         """Return the most tokens that the request may hold."""

@@ -19,7 +19,10 @@ from .kv_cache import KVCache
 from .model_graphs import ModelGraph
 from .model_inputs import Arrays
 from .models.decoder import Decoder
-from .sampler import SAMPLERS, SamplerGraph, compile_sampler
+from .sampled_token import SampledToken
+from .sampler import SamplerGraph, SamplerSet
+from .sampler_stages import SamplerShape
+from .sampling_state import SamplerRow
 from .scheduler_output import Phase
 
 Bucket = PrefillBucket | DecodeBucket
@@ -57,9 +60,11 @@ class CompiledGraphs:
         *,
         layout: GraphLayout,
         sampler_features: Sequence[str],
+        max_logprobs: int = 20,
     ) -> None:
         """Create the set without compiling anything yet."""
         self.sampler_features = frozenset(sampler_features)
+        self.max_logprobs = max_logprobs
         self.layout = layout
         self.num_compilations = 0
         self._kernels = kernels
@@ -67,7 +72,7 @@ class CompiledGraphs:
         self._modules = {phase: ModelGraph(model, phase, cache.group_of) for phase in Phase}
         self._model = model
         self._models: dict[Bucket, CompiledGraph] = {}
-        self._samplers: dict[tuple[int, str], SamplerGraph] = {}
+        self._samplers: dict[int, SamplerSet] = {}
         self._logits: dict[int, Tensor] = {}
 
     def compile(self, plan: BucketPlan, progress: Progress) -> None:
@@ -77,11 +82,12 @@ class CompiledGraphs:
             BackendError: a graph does not compile; names it and the setting to lower.
         """
         buckets = plan.buckets
+        max_model_len = max(bucket.context_len for bucket in buckets)
         for index, bucket in enumerate(buckets):
             progress(bucket.label, index, len(buckets))
             try:
                 self._models[bucket] = self._compile_model(bucket)
-                self._compile_samplers(num_logits_rows(bucket, self.layout))
+                self._compile_samplers(num_logits_rows(bucket, self.layout), max_model_len)
             except (RuntimeError, MemoryError) as error:
                 raise BackendError(_compile_failure(bucket, error)) from error
         progress("done", len(buckets), len(buckets))
@@ -94,11 +100,18 @@ class CompiledGraphs:
     @property
     def samplers(self) -> Collection[SamplerGraph]:
         """All samplers."""
-        return self._samplers.values()
+        return [graph for one in self._samplers.values() for graph in one.graphs]
 
-    def sampler(self, rows: int, feature: str) -> SamplerGraph:
-        """Return the sampler over the logits of graphs with this many rows."""
-        return self._samplers[rows, feature]
+    def sampler(self, rows: int, features: Collection[str]) -> SamplerGraph:
+        """Return the sampler with these features over the logits of graphs of so many rows."""
+        return self._samplers[rows].covering(features)
+
+    def sample(
+        self, graph: CompiledGraph, samplings: Sequence[SamplerRow | None]
+    ) -> list[SampledToken]:
+        """Draw from the logits of a graph that has run, for each request that asks for it."""
+        rows = {row * graph.query_len: one for row, one in enumerate(samplings) if one is not None}
+        return self._samplers[graph.logits_RV.shape[0]].sample(rows)
 
     def _compile_model(self, bucket: Bucket) -> CompiledGraph:
         spec = tuple(graph_spec(bucket, self.layout))
@@ -111,13 +124,13 @@ class CompiledGraphs:
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 
-    def _compile_samplers(self, rows: int) -> None:
-        for sampler in SAMPLERS:
-            is_wanted = sampler.feature in self.sampler_features
-            if is_wanted and (rows, sampler.feature) not in self._samplers:
-                self.num_compilations += 1
-                graph = compile_sampler(sampler, self._kernels, self._logits_buffer(rows))
-                self._samplers[rows, sampler.feature] = graph
+    def _compile_samplers(self, rows: int, max_model_len: int) -> None:
+        if rows in self._samplers:
+            return
+        logits_RV = self._logits_buffer(rows)
+        shape = SamplerShape(rows, logits_RV.shape[1], max_model_len, self.max_logprobs)
+        self._samplers[rows] = SamplerSet(self._kernels, logits_RV, shape, self.sampler_features)
+        self.num_compilations += len(self._samplers[rows].graphs)
 
     def _logits_buffer(self, rows: int) -> Tensor:
         """Return the buffer shared by all graphs of this many rows; they never run at once."""

@@ -88,6 +88,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         cache,
         layout=graph_layout(config, kernels),
         sampler_features=config.sampler_features,
+        max_logprobs=config.max_logprobs,
     )
     graphs.compile(plan, progress)
     vocab_size = source.architecture.vocab_size
@@ -190,6 +191,7 @@ def _engine(
         max_model_len=config.max_model_len,
         max_prompt_tokens=config.num_batched_tokens_buckets[-1],
         sampler_features=frozenset(config.sampler_features),
+        max_logprobs=config.max_logprobs,
     )
     return Engine(
         Scheduler(kv_cache, policy, max_num_seqs=config.max_num_seqs),

@@ -12,7 +12,7 @@ from ..bucketing import BucketPlan, PaddingCounter, decode_context_need, packed_
 from .graph_spec import GraphLayout
 from .graphs import Bucket, CompiledGraph, CompiledGraphs
 from .model_inputs import fill_step
-from .sampler import needed_feature
+from .sampled_token import SampledToken
 from .scheduler_output import Phase, SchedulerOutput
 
 
@@ -28,18 +28,17 @@ class ModelRunner:
         self.padding = PaddingCounter()
         self._seconds: dict[Bucket, float] = {}
 
-    def execute(self, output: SchedulerOutput) -> list[int]:
-        """Run the step and return the next token id of each request, in order."""
+    def execute(self, output: SchedulerOutput) -> list[SampledToken | None]:
+        """Run the step and return what was drawn for each request, in order."""
         start = time.perf_counter()
         graph = self._graphs.models[self._pick[output.phase](output)]
         self.run_graph(graph, output)
-        rows = [row * graph.query_len for row in range(len(output.requests))]
-        feature = needed_feature(request.params for request in output.requests)
-        sampler = self._graphs.sampler(graph.logits_RV.shape[0], feature)
-        token_ids = sampler.sample(output.requests, rows)
+        samplings = [request.sampling for request in output.requests]
+        sampled = iter(self._graphs.sample(graph, samplings))
+        tokens = [None if sampling is None else next(sampled) for sampling in samplings]
         seconds = self._seconds.get(graph.bucket, 0.0) + time.perf_counter() - start
         self._seconds[graph.bucket] = seconds
-        return token_ids
+        return tokens
 
     @property
     def seconds_by_bucket(self) -> Mapping[Bucket, float]:

@@ -24,6 +24,19 @@ def uniforms(seeds: npt.ArrayLike, positions: npt.ArrayLike) -> npt.NDArray[np.f
     return (((bits >> np.uint64(41)).astype(np.float64) + 0.5) * 2.0**-23).astype(np.float32)
 
 
+def sample_seed(seed: int, sample: int) -> int:
+    """Return the seed of one of several samples of a request: the request's own for sample 0.
+
+    Others take output ``sample`` of the SplitMix64 generator whose state is the complement of
+    the seed: no two samples of a request share one, as the finalizer is a bijection.
+    """
+    if sample == 0:
+        return seed
+    with np.errstate(over="ignore"):
+        state = ~np.asarray([seed], dtype=np.uint64) + np.uint64(sample) * GOLDEN_GAMMA
+        return int(_mix(state)[0])
+
+
 def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

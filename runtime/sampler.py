@@ -2,130 +2,209 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
-from .random_draws import uniforms
-from .sampling_params import SamplingParams
-from .scheduler_output import ScheduledRequest
+from .sampled_token import MIN_LOGPROB, SampledToken, TokenLogprobs
+from .sampler_features import (
+    GREEDY,
+    LOGIT_BIAS,
+    LOGPROBS,
+    PENALTIES,
+    STRUCTURED_OUTPUT,
+    TOP_K_TOP_P,
+    sampler_variants,
+)
+from .sampler_stages import STAGES, Inputs, Rows, SamplerShape, Stage
+from .sampling_state import SamplerRow
 
-MAX_TOP_K = 2**31 - 1
-"""Larger than any vocabulary: the same as keeping all."""
 
+class Sampler(nn.Module):
+    """Stages in a row: what changes logits, then what chooses."""
 
-class GreedySampler(nn.Module):
-    """The largest logit of each row."""
-
-    feature = "greedy"
-
-    def __init__(self, kernels: KernelSet) -> None:
+    def __init__(self, kernels: KernelSet, stages: Sequence[Stage]) -> None:
         """Use this target's kernels."""
         super().__init__()
         self.kernels = kernels
+        self.stages = tuple(stages)
 
-    def forward(self, logits_RV: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return ids ``[R]``; needs no inputs."""
-        return self.kernels.greedy(logits_RV)
-
-
-class TopKTopPSampler(nn.Module):
-    """Temperature, top-k and top-p; rows at temperature 0 are greedy."""
-
-    feature = "top_k_top_p"
-
-    def __init__(self, kernels: KernelSet) -> None:
-        """Use this target's kernels."""
-        super().__init__()
-        self.kernels = kernels
-
-    def forward(self, logits_RV: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, logits_RV: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return ids ``[R]``."""
-        return self.kernels.sample(
-            logits_RV,
-            inputs["temperature"],
-            inputs["top_k"],
-            inputs["top_p"],
-            inputs["min_p"],
-            inputs["uniform"],
+        value = logits_RV
+        for stage in self.stages:
+            value = stage.apply(self.kernels, value, inputs)
+        return (value,)
+
+
+class LogprobsSampler(Sampler):
+    """A sampler that also says how probable its tokens were to the model."""
+
+    def __init__(self, kernels: KernelSet, stages: Sequence[Stage], num_logprobs: int) -> None:
+        """Give the logprobs of this many most probable tokens."""
+        super().__init__(kernels, stages)
+        self.num_logprobs = num_logprobs
+
+    def forward(self, logits_RV: Tensor, inputs: Inputs) -> tuple[Tensor, ...]:
+        """Return ids ``[R]``, then logprobs, top ids and ranks as ``top_logprobs`` does."""
+        (ids_R,) = super().forward(logits_RV, inputs)
+        return ids_R, *self.kernels.top_logprobs(logits_RV, ids_R, self.num_logprobs)
+
+
+class Scorer(nn.Module):
+    """Logprobs of given tokens: of a prompt's, each at the position before it."""
+
+    def __init__(self, kernels: KernelSet, num_logprobs: int) -> None:
+        """Use this target's kernels."""
+        super().__init__()
+        self.kernels = kernels
+        self.num_logprobs = num_logprobs
+
+    def forward(self, logits_TV: Tensor, next_ids_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logprobs, top ids and ranks as ``top_logprobs`` does."""
+        return self.kernels.top_logprobs(logits_TV, next_ids_T, self.num_logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobsBuffers:
+    """Where a graph leaves logprobs: ``[R, 1 + num]``, top ids ``[R, num]`` and ranks ``[R]``."""
+
+    logprobs: Tensor
+    top_ids: Tensor
+    ranks: Tensor
+
+    @classmethod
+    def allocate(cls, rows: int, num_logprobs: int) -> LogprobsBuffers:
+        """Return buffers of zeros."""
+        return cls(
+            torch.zeros(rows, 1 + num_logprobs),
+            torch.zeros((rows, num_logprobs), dtype=torch.int32),
+            torch.zeros(rows, dtype=torch.int32),
         )
 
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The buffers in the order of ``top_logprobs``."""
+        return self.logprobs, self.top_ids, self.ranks
 
-SAMPLERS: tuple[type[GreedySampler] | type[TopKTopPSampler], ...] = (
-    GreedySampler,
-    TopKTopPSampler,
-)
-
-
-def needed_feature(params: Iterable[SamplingParams]) -> str:
-    """Name the least sampler that serves requests with these settings together."""
-    if all(one.is_greedy for one in params):
-        return GreedySampler.feature
-    return TopKTopPSampler.feature
+    def read(self, row: int, num_top: int) -> TokenLogprobs:
+        """Return what a row holds, with the ``num_top`` most probable tokens."""
+        logprob, *values = [max(value, MIN_LOGPROB) for value in self.logprobs[row].tolist()]
+        ids = self.top_ids[row, :num_top].tolist()
+        top = tuple(pair for pair in zip(ids, values, strict=False) if pair[0] >= 0)
+        return TokenLogprobs(logprob, int(self.ranks[row]), top)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerGraph:
-    """A compiled sampler over a logits buffer, with its static inputs and output."""
+    """A compiled sampler over a logits buffer, with its static inputs and outputs."""
 
-    inputs: Mapping[str, Tensor]
+    features: frozenset[str]
+    stages: Sequence[Stage]
+    inputs: Inputs
     token_ids: Tensor
+    logprobs: LogprobsBuffers | None
     run: Callable[[], None]
 
-    def sample(self, requests: Sequence[ScheduledRequest], rows: Sequence[int]) -> list[int]:
-        """Draw one token for each request from its row of the logits."""
-        self._fill(requests, rows)
+    def sample(self, rows: Rows) -> list[SampledToken]:
+        """Draw one token from each of these rows of the logits, in their order."""
+        for stage in self.stages:
+            stage.write(rows)
         self.run()
-        token_ids = self.token_ids.numpy()
-        return [int(token_ids[row]) for row in rows]
+        token_ids = self.token_ids.tolist()
+        return [
+            SampledToken(token_ids[row], self._read_logprobs(row, asked, token_ids[row]))
+            for row, asked in rows.items()
+        ]
 
-    def _fill(self, requests: Sequence[ScheduledRequest], rows: Sequence[int]) -> None:
-        if not self.inputs:
-            return
-        arrays = {name: tensor.numpy() for name, tensor in self.inputs.items()}
-        for name, pad in PADDING.items():
-            arrays[name].fill(pad)
-        draws = uniforms(
-            [request.seed for request in requests],
-            [request.num_context_tokens for request in requests],
-        )
-        index = np.asarray(rows)
-        params = [request.params for request in requests]
-        arrays["temperature"][index] = [0 if p.is_greedy else p.temperature for p in params]
-        arrays["top_k"][index] = [min(max(p.top_k or 0, 0), MAX_TOP_K) for p in params]
-        arrays["top_p"][index] = [p.top_p for p in params]
-        arrays["uniform"][index] = draws
+    def _read_logprobs(self, row: int, asked: SamplerRow, token_id: int) -> TokenLogprobs | None:
+        num_top = asked.params.logprobs
+        if num_top is None or self.logprobs is None or token_id < 0:
+            return None
+        return self.logprobs.read(row, num_top)
 
 
-PADDING: Mapping[str, float] = {
-    "temperature": 0.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "uniform": 0.0,
-}
-"""Padded rows are greedy: cheap, and their ids are never read."""
+@dataclass(frozen=True, slots=True)
+class ScorerGraph:
+    """A compiled scorer over a logits buffer."""
+
+    next_ids: Tensor
+    logprobs: LogprobsBuffers
+    run: Callable[[], None]
+
+    def score(self, next_ids: Mapping[int, int], num_top: Mapping[int, int]) -> list[TokenLogprobs]:
+        """Return the logprobs of these tokens, by row, each with so many most probable ones."""
+        self.next_ids.fill_(-1)
+        for row, token_id in next_ids.items():
+            self.next_ids[row] = token_id
+        self.run()
+        return [self.logprobs.read(row, num_top[row]) for row in next_ids]
+
+
+class SamplerSet:
+    """The samplers over one logits buffer, the least one first."""
+
+    def __init__(
+        self,
+        kernels: KernelSet,
+        logits_RV: Tensor,
+        shape: SamplerShape,
+        features: Collection[str],
+    ) -> None:
+        """Compile every sampler that these features ask for."""
+        variants = sampler_variants(features)
+        self.graphs = tuple(compile_sampler(kernels, logits_RV, shape, one) for one in variants)
+
+    def covering(self, features: Collection[str]) -> SamplerGraph:
+        """Return the least sampler that has these features; submission refuses any others."""
+        return next(graph for graph in self.graphs if graph.features.issuperset(features))
+
+    def sample(self, rows: Rows) -> list[SampledToken]:
+        """Draw one token from each of these rows of the logits, in their order."""
+        if not rows:
+            return []
+        needed = {feature for row in rows.values() for feature in needed_features(row)}
+        return self.covering(needed).sample(rows)
+
+
+def needed_features(row: SamplerRow) -> Iterator[str]:
+    """Yield what a row needs in this step, which may be less than its request ever needs."""
+    yield GREEDY if row.params.is_greedy else TOP_K_TOP_P
+    if row.history is not None:
+        yield PENALTIES
+    if row.bias is not None:
+        yield LOGIT_BIAS
+    if row.bitmask is not None:
+        yield STRUCTURED_OUTPUT
+    if row.params.logprobs is not None:
+        yield LOGPROBS
 
 
 def compile_sampler(
-    sampler: type[GreedySampler] | type[TopKTopPSampler], kernels: KernelSet, logits_RV: Tensor
+    kernels: KernelSet, logits_RV: Tensor, shape: SamplerShape, features: frozenset[str]
 ) -> SamplerGraph:
     """Compile one sampler over a static logits buffer."""
-    rows = logits_RV.shape[0]
-    inputs = sampler_inputs(rows) if sampler is TopKTopPSampler else {}
-    token_ids = torch.zeros(rows, dtype=torch.int32)
-    run = kernels.compile(sampler(kernels), [logits_RV, inputs], [token_ids])
-    return SamplerGraph(inputs, token_ids, run)
+    chooser = TOP_K_TOP_P if TOP_K_TOP_P in features else GREEDY
+    left_out = {GREEDY, TOP_K_TOP_P} - {chooser}
+    stages = [make(shape) for name, make in STAGES.items() if name in features - left_out]
+    inputs = {name: tensor for stage in stages for name, tensor in stage.inputs.items()}
+    token_ids = torch.zeros(shape.rows, dtype=torch.int32)
+    if LOGPROBS in features:
+        logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
+        sampler: Sampler = LogprobsSampler(kernels, stages, shape.max_logprobs)
+        run = kernels.compile(sampler, [logits_RV, inputs], [token_ids, *logprobs.tensors])
+        return SamplerGraph(features, stages, inputs, token_ids, logprobs, run)
+    run = kernels.compile(Sampler(kernels, stages), [logits_RV, inputs], [token_ids])
+    return SamplerGraph(features, stages, inputs, token_ids, None, run)
 
 
-def sampler_inputs(rows: int) -> dict[str, Tensor]:
-    """Return the static inputs of the top-k/top-p sampler, as padding."""
-    dtypes = {"top_k": torch.int32}
-    return {
-        name: torch.full((rows,), pad, dtype=dtypes.get(name, torch.float32))
-        for name, pad in PADDING.items()
-    }
+def compile_scorer(kernels: KernelSet, logits_TV: Tensor, num_logprobs: int) -> ScorerGraph:
+    """Compile a scorer over a static logits buffer."""
+    next_ids = torch.full((logits_TV.shape[0],), -1, dtype=torch.int32)
+    logprobs = LogprobsBuffers.allocate(logits_TV.shape[0], num_logprobs)
+    scorer = Scorer(kernels, num_logprobs)
+    run = kernels.compile(scorer, [logits_TV, next_ids], logprobs.tensors)
+    return ScorerGraph(next_ids, logprobs, run)

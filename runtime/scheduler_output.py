@@ -8,6 +8,7 @@ from enum import Enum
 
 from .kv_cache_manager import BlockTables
 from .sampling_params import SamplingParams
+from .sampling_state import SamplerRow
 
 
 class Phase(Enum):
@@ -38,6 +39,11 @@ class ScheduledRequest:
     def num_context_tokens(self) -> int:
         """Tokens in the cache once the step has run."""
         return self.num_computed_tokens + len(self.token_ids)
+
+    @property
+    def sampling(self) -> SamplerRow | None:
+        """What to draw once the step has run; None for a chunk that draws nothing."""
+        return SamplerRow(self.params, self.seed, position=self.num_context_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,18 +26,41 @@ WrittenDtype = Literal["auto", "bfloat16", "float32", "float64"]
 KVCacheDtype = Literal["auto", "fp8_e4m3"]
 Target = Literal["trn1", "inf2", "trn2", "trn3"]
 Spacing = Literal["powers_of_two", "exponential", "linear"]
-SamplerFeature = Literal["greedy", "top_k_top_p"]
+SamplerFeature = Literal[
+    "greedy",
+    "top_k_top_p",
+    "penalties",
+    "logit_bias",
+    "structured_output",
+    "logprobs",
+    "prompt_logprobs",
+]
 
 SIZES_FIT = "an ascending list of positive integers"
 CONTEXTS_FIT = f"{SIZES_FIT} below max_model_len"
 SAMPLING_MEANINGS = {
+    "n": "samples to draw for a prompt, each with a seed of its own",
     "temperature": "0 is greedy; otherwise logits are divided by it",
     "top_k": "sample among this many largest logits; 0, -1 and null mean all",
     "top_p": "sample among the most probable tokens that reach this probability, in (0, 1]",
+    "min_p": "sample among tokens at least this share as probable as the most probable one",
+    "repetition_penalty": "above 1, tokens of prompt and output become less likely; 1 is off",
+    "presence_penalty": "taken off the logits of tokens in the output, in [-2, 2]",
+    "frequency_penalty": "taken off them once for each time they came, in [-2, 2]",
+    "logit_bias": "token id to what is added to its logit, in [-100, 100]",
     "max_tokens": "most new tokens; null means as many as max_model_len leaves",
+    "min_tokens": "no end token and no stop string before this many new tokens",
     "seed": "the same seed gives the same tokens in any batch; null: drawn from the engine's seed",
+    "stop": "a text, or texts, that end the output, which is cut before them",
+    "include_stop_str_in_output": "cut behind the stop string instead",
     "stop_token_ids": "tokens that end a request, besides the model's own end tokens",
     "ignore_eos": "go on after the model's end tokens",
+    "bad_words": "texts that the output never holds, as the tokenizer would write them",
+    "bad_word_ids": "lists of token ids that never follow each other in the output",
+    "skip_special_tokens": "leave special tokens out of the text",
+    "logprobs": "logprob of each token, and of this many most probable ones; at most max_logprobs",
+    "prompt_logprobs": "the same for the tokens of the prompt, but the first",
+    "structured_output": "what the output must match: one of json, regex and choice",
 }
 
 
@@ -174,9 +197,12 @@ class Config:
     sampler_features: Annotated[
         tuple[SamplerFeature, ...],
         Setting(
-            "samplers to compile; a request that needs another is refused",
+            "what samplers can do; a request that needs another feature is refused",
             ("greedy", "top_k_top_p"),
         ),
+    ]
+    max_logprobs: Annotated[
+        int, Setting("most logprobs that a request may ask for, per token", 20, low=0, high=65536)
     ]
     sampling: Annotated[
         SamplingParams,
@@ -201,4 +227,6 @@ class Config:
 def _plain(value: object) -> object:
     if isinstance(value, SamplingParams):
         return {name: _plain(part) for name, part in asdict(value).items()}
-    return list(value) if isinstance(value, tuple) else deepcopy(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return deepcopy(value)

@@ -17,7 +17,6 @@ from ..graphs import Bucket, CompiledGraph
 from ..llm import LLM
 from ..model_inputs import fill_step
 from ..process_limits import usable_cpus
-from ..sampler import needed_feature
 from ..sampling_params import SamplingParams
 from ..scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 from .machine import Machine, measure_machine
@@ -162,13 +161,11 @@ class _Steps:
         """Profile a bucket's graph and time the host's part."""
         graphs, layout = self._loaded.graphs, self._loaded.graphs.layout
         graph, output = graphs.models[bucket], self._step(bucket)
-        rows = [row * graph.query_len for row in range(len(output.requests))]
-        feature = needed_feature(request.params for request in output.requests)
-        sampler = graphs.sampler(graph.logits_RV.shape[0], feature)
+        samplings = [request.sampling for request in output.requests]
         times = self._times[bucket]
         host = {
             "inputs": _seconds(lambda: fill_step(graph.arrays, output, graph.spec, layout)),
-            "sampling": _seconds(lambda: sampler.sample(output.requests, rows)),
+            "sampling": _seconds(lambda: graphs.sample(graph, samplings)),
             "scheduling": median(step - executed for step, executed in times),
         }
         operators = sum_by_operator([_profile(graph) for _ in range(NUM_PROFILES)])

@@ -78,7 +78,7 @@ def test_b12_a_request_that_leaves_a_full_bucket_leaves_every_array_whole(make_e
     tiny = make_engine(shape, kernels=kernels)
     num_warm = kernels.num_compiled
     bucket = tiny.plan.pick_decode(4, 16)
-    sampler = tiny.graphs.sampler(4, "top_k_top_p")
+    sampler = tiny.graphs.sampler(4, {"top_k_top_p"})
 
     requests = [tiny.engine.submit(p, one) for p, one in zip(prompts, params, strict=True)]
     for _ in range(1 + 2):

@@ -24,12 +24,37 @@ INLINE = {
     "max_position_embeddings": 4096,
     "seed": 3,
 }
+FEATURES = [
+    "greedy",
+    "top_k_top_p",
+    "penalties",
+    "logit_bias",
+    "structured_output",
+    "logprobs",
+    "prompt_logprobs",
+]
 SAMPLING = st.fixed_dictionaries(
     {},
     optional={
         "temperature": st.floats(0, 10),
         "top_k": st.none() | st.integers(-1, 10**7),
         "top_p": st.floats(0, 1, exclude_min=True),
+        "min_p": st.floats(0, 1),
+        "n": st.integers(1, 16384),
+        "repetition_penalty": st.floats(0.5, 2),
+        "presence_penalty": st.floats(-2, 2),
+        "frequency_penalty": st.floats(-2, 2),
+        "logit_bias": st.none()
+        | st.dictionaries(st.integers(0, 60) | st.just("61"), st.floats(-100, 100), max_size=3),
+        "min_tokens": st.just(0) | st.just(1),
+        "stop": st.text(min_size=1) | st.lists(st.text(min_size=1), max_size=2),
+        "include_stop_str_in_output": st.booleans(),
+        "bad_words": st.lists(st.text(min_size=1), max_size=2),
+        "bad_word_ids": st.lists(st.lists(st.integers(0, 60), min_size=1), max_size=2),
+        "skip_special_tokens": st.booleans(),
+        "logprobs": st.none() | st.integers(0, 20),
+        "prompt_logprobs": st.none() | st.integers(0, 20),
+        "structured_output": st.none() | st.sampled_from([{"regex": "a"}, {"choice": ["a"]}]),
         "max_tokens": st.none() | st.integers(1, 4096),
         "seed": st.none() | st.integers(0, 2**64 - 1),
         "stop_token_ids": st.lists(st.integers(0, 60), max_size=4),
@@ -45,7 +70,7 @@ PLAIN = {
     "tensor_parallel_size": st.just(1),
     "num_threads": st.none() | st.integers(1, 64),
     "sampling": SAMPLING,
-    "sampler_features": st.permutations(["greedy", "top_k_top_p"]),
+    "sampler_features": st.permutations(FEATURES),
     "seed": st.integers(0, 2**64 - 1),
 }
 
@@ -59,6 +84,8 @@ def valid_settings(draw: st.DrawFn) -> dict[str, Any]:
     """Any subset of the settings, with values that fit each other and the defaults."""
     found: dict[str, Any] = {"model": draw(st.sampled_from(["smollm2-135m", INLINE]))}
     found |= draw(st.fixed_dictionaries({}, optional=PLAIN))
+    if "sampling" in found:
+        found["sampler_features"] = draw(st.permutations(FEATURES))
     limits = {"max_model_len": (4, 4096), "max_num_seqs": (1, 64)}
     limits["max_num_batched_tokens"] = (1, 8192)
     for key, (low, high) in limits.items():
@@ -98,7 +125,7 @@ def test_written_settings_are_kept_and_lists_end_with_their_limits(
     mapping = config.to_mapping()
     for key in settings.keys() - {"dtype", "kv_cache_memory", "sampling"}:
         assert mapping[key] == settings[key]
-    assert mapping["sampling"].items() >= settings.get("sampling", {}).items()
+    assert config.sampling == SamplingParams(**settings.get("sampling", {}))
     max_step_tokens = min(config.max_num_batched_tokens, config.max_model_len)
     assert config.num_batched_tokens_buckets[-1] == max_step_tokens
     assert config.num_seqs_buckets[-1] == config.max_num_seqs
@@ -129,6 +156,7 @@ def test_one_setting_is_enough_and_all_others_are_resolved() -> None:
         tensor_parallel_size=1,
         num_threads=None,
         sampler_features=("greedy", "top_k_top_p"),
+        max_logprobs=20,
         sampling=SamplingParams(),
         seed=0,
     )

@@ -86,6 +86,17 @@ REFUSED = {
         "sampling.temperature: is 1.0, which needs top_k_top_p; "
         "add top_k_top_p to sampler_features, or set it to 0"
     ),
+    "sampling: {frequency_penalty: 0.5}": (
+        "sampling.frequency_penalty: is 0.5, which needs penalties; "
+        "add penalties to sampler_features, or set it to 0"
+    ),
+    "sampling: {logit_bias: {5: 1}}": (
+        "sampling.logit_bias: is {5: 1.0}, which needs logit_bias; "
+        "add logit_bias to sampler_features, or set it to null"
+    ),
+    "sampler_features: [greedy, top_k_top_p, logprobs]\nsampling: {logprobs: 21}": (
+        "sampling.logprobs: is 21; must be at most max_logprobs = 20"
+    ),
     "sampler_features: [top_k_top_p]": (
         "sampler_features: lacks greedy; must hold greedy, which padded rows use"
     ),

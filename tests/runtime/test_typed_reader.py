@@ -104,6 +104,9 @@ INTEGERS = {  # B04
     "num_blocks: many": f"num_blocks: is 'many' (a string); must be {TOKENS} or auto",
 }
 
+FEATURES = (
+    "greedy, top_k_top_p, penalties, logit_bias, structured_output, logprobs, prompt_logprobs"
+)
 SAMPLING = {  # B04, I01, I03, J04
     "temperature: true": "temperature: is true (a boolean); must be a number",
     "temperature: .nan": "temperature: is nan (a float); must be a number",
@@ -114,6 +117,20 @@ SAMPLING = {  # B04, I01, I03, J04
     "temperature: -1": "temperature: is -1.0 (float); it must be a number from 0 to 3.4e38",
     "top_p: 1.1": "top_p: is 1.1 (float); it must be a number in (0, 1]",
     "top_k: -2": "top_k: is -2 (int); it must be an integer >= -1 (0 and -1: all tokens)",
+    "min_p: 1.5": "min_p: is 1.5 (float); it must be a number in [0, 1]",
+    "n: 0": "n: is 0 (int); it must be an integer in 1 .. 16384",
+    "stop: 5": "stop: is 5 (an integer); must be a string or a list, each a string",
+    "stop: ['']": "stop: is '' (str); it must hold texts that are not empty",
+    "logit_bias: [5]": "logit_bias: is [5] (a list); must be a mapping",
+    "logit_bias: {5: 101}": (
+        "logit_bias: is 101 (int); it must be a mapping to numbers from -100 to 100"
+    ),
+    "bad_word_ids: [5]": ("bad_word_ids[0]: is 5 (an integer); must be a list, each an integer"),
+    "structured_output: {xml: a}": (
+        "structured_output: is {'xml': 'a'} (dict); "
+        "it must be a mapping with exactly one of json, regex, choice, or None"
+    ),
+    "{min_tokens: 5, max_tokens: 4}": ("min_tokens: is 5; it must be at most max_tokens = 4"),
     "max_tokens: 0": "max_tokens: is 0 (int); it must be an integer >= 1, or None",
     "max_tokens: -1": "max_tokens: is -1 (int); it must be an integer >= 1, or None",
     'max_tokens: "5"': "max_tokens: is '5' (a string); must be an integer: write 5",
@@ -128,10 +145,10 @@ OTHER_TYPES = {
     "tokenizer: 5": "tokenizer: is 5 (an integer); must be a string",
     "sampling: greedy": "sampling: is 'greedy' (a string); must be a mapping of settings",
     "sampler_features: greedy": (
-        "sampler_features: is 'greedy' (a string); must be a list, each one of greedy, top_k_top_p"
+        f"sampler_features: is 'greedy' (a string); must be a list, each one of {FEATURES}"
     ),
     "sampler_features: [greedy, min_p]": (
-        "sampler_features[1]: is 'min_p' (a string); must be one of greedy, top_k_top_p"
+        f"sampler_features[1]: is 'min_p' (a string); must be one of {FEATURES}"
     ),
     "backend: cuda": (
         "backend: is 'cuda' (a string); must be one of cpu, reference, neuron-sim, neuron"

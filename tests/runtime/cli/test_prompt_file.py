@@ -82,6 +82,31 @@ def test_tools_stand_beside_messages(json_file: Path) -> None:
     assert with_null.request == Conversation([USER])
 
 
+def test_every_sampling_setting_may_stand_in_a_line(json_file: Path) -> None:
+    (line,) = read(
+        json_file,
+        b'{"prompt": "a", "n": 2, "min_p": 0.1, "repetition_penalty": 1.1, "stop": "b", '
+        b'"logit_bias": {"5": 1, "6": -100}, "min_tokens": 3, "bad_words": ["c"], "logprobs": 0, '
+        b'"bad_word_ids": [[1, 2]], "structured_output": {"choice": ["d", "e"]}}\n',
+    )
+
+    assert line.error is None
+    assert line.params == SamplingParams(
+        temperature=0,
+        max_tokens=7,
+        n=2,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        stop=("b",),
+        logit_bias={5: 1, 6: -100},
+        min_tokens=3,
+        bad_words=("c",),
+        bad_word_ids=((1, 2),),
+        logprobs=0,
+        structured_output={"choice": ["d", "e"]},
+    )
+
+
 def test_chat_wraps_texts_only(json_file: Path) -> None:
     text, ids = read(json_file, b'{"prompt": "a"}\n{"prompt_token_ids": [1]}\n', chat=True)
 
@@ -100,7 +125,10 @@ def test_chat_wraps_texts_only(json_file: Path) -> None:
         ("[" * 100_000, "is not JSON: "),
         ('{"prompt": "a", "prompt": "b"}', "prompt: written twice; keep one"),
         ('{"prompt": "a", "max_token": 1}', "max_token: unknown key; did you mean max_tokens?"),
-        ('{"prompt": "a", "n": 2}', "n: unknown key; the keys are prompt, "),
+        ('{"prompt": "a", "q": 2}', "q: unknown key; the keys are prompt, "),
+        ('{"prompt": "a", "n": 0}', "n is 0 (int); it must be an integer in 1 .. 16384"),
+        ('{"prompt": "a", "logit_bias": {"a": 1}}', "logit_bias is 'a' (str); it must be a map"),
+        ('{"prompt": "a", "stop": [""]}', "stop is '' (str); it must hold texts that are not e"),
         ("{}", "one of prompt, prompt_token_ids, messages is needed; there is none of them"),
         ('{"prompt": "a", "messages": []}', "there is prompt and messages"),
         ('{"prompt": 3}', "prompt is a number; must be a string"),
