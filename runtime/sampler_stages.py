@@ -17,7 +17,7 @@ from torch import Tensor
 from ..kernels.kernel_set import KernelSet
 from .random_draws import uniforms
 from .sampler_features import GREEDY, LOGIT_BIAS, PENALTIES, STRUCTURED_OUTPUT, TOP_K_TOP_P
-from .sampling_state import MAX_BIAS_ENTRIES, SamplerRow, TokenCounts
+from .sampling_state import MAX_BIAS_ENTRIES, SamplerRow, TokenBias, TokenCounts
 
 MAX_TOP_K = 2**31 - 1
 """Larger than any vocabulary: the same as keeping all."""
