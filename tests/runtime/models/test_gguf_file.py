@@ -141,12 +141,14 @@ def test_other_rope_divisors_are_refused(
 @pytest.mark.parametrize(
     ("metadata", "shown"),
     [
-        ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.type = 'linear'"),
+        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type = 'yarn'"),
+        ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.factor is missing"),
         ({"llama.rope.scaling.factor": 2.0}, "llama.rope.scaling.factor = 2.0"),
-        ({"llama.expert_count": 8}, "llama.expert_count = 8"),
+        ({"llama.expert_count": 8}, "llama.expert_used_count is missing"),
         ({"llama.attention.sliding_window": 4}, "llama.attention.sliding_window = 4"),
         ({"llama.logit_scale": 0.5}, "llama.logit_scale = 0.5"),
-        ({"general.architecture": "qwen2"}, "architecture 'qwen2' is not supported"),
+        ({"llama.rope.dimension_count": 4}, "llama.rope.dimension_count 4 differs from head_dim 8"),
+        ({"general.architecture": "falcon"}, "architecture 'falcon' is not supported (supported:"),
     ],
 )
 def test_metadata_that_would_change_the_result_is_refused(
@@ -160,7 +162,7 @@ def test_metadata_that_would_change_the_result_is_refused(
     path = write_gguf(tiny_config, tiny_tensors, metadata=metadata)
 
     with pytest.raises(ModelError) as caught:
-        GgufFile(path)
+        GgufFile(path).config()
 
     assert shown in str(caught.value)
     assert str(path) in str(caught.value)
