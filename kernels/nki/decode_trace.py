@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from math import ceil
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,8 +22,10 @@ FOLD_BLOCKS = 128
 POOL_MULTIPLE = 16
 CACHES = ("k_cache", "v_cache")
 KERNELS = {"dma_copy": "decode_attention", "dma_transpose": "decode_attention_transposed"}
+WINDOWED = {"dma_copy": "decode_attention_windowed"}
 PATHWAYS = tuple(KERNELS)
-CACHE_DTYPE = np.dtype(ml_dtypes.bfloat16)
+DTYPE: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+FP8: np.dtype[Any] = np.dtype(ml_dtypes.float8_e4m3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class DecodeStep:
     """A decode step of one NeuronCore: one new token for each of ``batch`` requests.
 
     ``fill`` is the share of the ``context`` that is in use, of every request alike; the rest of
-    the block table is -1. Heads are those of one core.
+    the block table is -1. Heads are those of one core. With a ``window``, the table holds its
+    blocks alone. The cache is FP8 with ``fp8``, else bf16.
     """
 
     batch: int
@@ -40,6 +44,13 @@ class DecodeStep:
     num_heads: int = 4
     num_kv_heads: int = 1
     head_dim: int = 128
+    window: int | None = None
+    fp8: bool = False
+
+    @property
+    def cache_dtype(self) -> np.dtype[Any]:
+        """Dtype of the keys and values."""
+        return FP8 if self.fp8 else DTYPE
 
     @property
     def live_tokens(self) -> int:
@@ -47,20 +58,28 @@ class DecodeStep:
         return max(1, round(self.fill * self.context))
 
     @property
+    def first_block(self) -> int:
+        """Blocks of a request before the window of its new token."""
+        start = 0 if self.window is None else max(0, self.live_tokens - self.window)
+        return start // self.block_size
+
+    @property
     def live_blocks(self) -> int:
-        """Blocks of a request."""
-        return ceil(self.live_tokens / self.block_size)
+        """Blocks of a request that its new token sees."""
+        return ceil(self.live_tokens / self.block_size) - self.first_block
 
     @property
     def table_width(self) -> int:
-        """Columns of the block table: whole folds."""
-        folds: int = ceil(self.context / self.block_size / FOLD_BLOCKS)
-        return folds * FOLD_BLOCKS
+        """Columns of the block table: whole folds of what a token may see."""
+        blocks: int = ceil(self.context / self.block_size)
+        if self.window is not None:
+            blocks = min(blocks, (self.window + self.block_size - 2) // self.block_size + 1)
+        return -(-blocks // FOLD_BLOCKS) * FOLD_BLOCKS
 
     @property
     def needed_bytes(self) -> int:
         """Bytes of the keys and values in the live blocks of all requests."""
-        row_bytes: int = 2 * self.num_kv_heads * self.head_dim * CACHE_DTYPE.itemsize
+        row_bytes: int = 2 * self.num_kv_heads * self.head_dim * self.cache_dtype.itemsize
         return self.batch * self.live_blocks * self.block_size * row_bytes
 
 
@@ -76,7 +95,8 @@ class PathwayCost:
 def decode_cost(step: DecodeStep, pathway: str, target: str) -> PathwayCost:
     """Run a decode step in the simulator and sum its trace.
 
-    Raises SimulationError where the target or the shapes do not allow the pathway.
+    Raises SimulationError where the target or the shapes do not allow the pathway, and ValueError
+    where it has no windows.
     """
     trace = _decode_trace(step, pathway, target)
     cache = traffic(trace, CACHES)
@@ -95,18 +115,24 @@ def block_table(step: DecodeStep) -> NDArray[np.int32]:
 
 def _decode_trace(step: DecodeStep, pathway: str, target: str) -> Trace:
     require_simulator()
-    kernel = getattr(import_module(".decode_attention", __package__), KERNELS[pathway])
+    names = KERNELS if step.window is None else WINDOWED
+    if pathway not in names:
+        raise ValueError(f"pathway {pathway!r} has no windows, expected {', '.join(names)}")
+    kernel = getattr(import_module(".decode_attention", __package__), names[pathway])
     trace = Trace()
-    cache = np.zeros(_cache_shape(step), CACHE_DTYPE)
+    cache = np.zeros(_cache_shape(step), step.cache_dtype)
+    offsets = np.full((step.batch, 1), step.first_block, np.int32)
     simulate(kernel, target=target, trace=trace)(
-        np.zeros((step.batch, step.num_heads, step.head_dim), CACHE_DTYPE),
+        np.zeros((step.batch, step.num_heads, step.head_dim), DTYPE),
         cache,
         np.zeros_like(cache),
         block_table(step),
         np.full((step.batch, 1), step.live_tokens - 1, np.int32),
         np.ones((step.batch, 1), np.int32),
+        *(() if step.window is None else (offsets,)),
         step.head_dim**-0.5,
         1,
+        *(() if step.window is None else (step.window,)),
     )
     return trace
 

@@ -1,6 +1,6 @@
-"""The table of bytes in docs/kernels.md is what the simulator counts.
+"""The tables of bytes in docs/kernels.md are what the simulator counts.
 
-``python tests/kernels/nki/test_bytes_table.py`` writes it anew.
+``python tests/kernels/nki/test_bytes_table.py`` writes them anew.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ KV_HEADS = (1, 4)
 LIVE = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 ROWS = list(product(BLOCK_SIZES, KV_HEADS, PATHWAYS))
 MOST = 1.05
+WINDOWS_TABLE = re.compile(r"(<!-- windows:.*?-->\n)(.*?)(<!-- end of windows -->)", re.DOTALL)
+WINDOWED_ROWS = list(product((False, True), (None, 128, 512)))
 
 
 def step_of(block_size: int, num_kv_heads: int, live: float) -> DecodeStep:
@@ -85,11 +87,42 @@ def test_the_copying_pathway_moves_at_most_a_twentieth_more_than_needed() -> Non
     assert 1 <= min(moved) <= max(moved) <= MOST
 
 
+def windowed_row(fp8: bool, window: int | None) -> str:
+    """Return bytes of a request with 2,048 tokens in blocks of 16: its table is one fold wide."""
+    step = DecodeStep(1, 2048, block_size=16, window=window, fp8=fp8)
+    cost = decode_cost(step, "dma_copy", "trn2")
+    cells = [
+        "FP8" if fp8 else "bf16",
+        "none" if window is None else f"{window:,}",
+        step.live_blocks,
+        f"{step.needed_bytes:,}",
+        f"{cost.cache.moved_bytes / step.needed_bytes:.2f}",
+        f"{cost.other_bytes:,}",
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def windows_table() -> str:
+    header = "| cache | window | blocks | bytes of them | moved | other bytes |"
+    rows = [windowed_row(*case) for case in WINDOWED_ROWS]
+    return "\n".join([header, "| --- " * 6 + "|", *rows]) + "\n"
+
+
+def test_the_table_of_windows_is_up_to_date() -> None:
+    match = WINDOWS_TABLE.search(DOCUMENT.read_text(encoding="utf-8"))
+
+    assert match is not None
+    assert match[2] == windows_table(), "python tests/kernels/nki/test_bytes_table.py writes it"
+    assert all(line.split("|")[5].strip() == "1.00" for line in match[2].splitlines()[2:])
+
+
 def write() -> None:
-    """Put the table between its marks."""
+    """Put the tables between their marks."""
     table = "\n".join([header(), *(row(*case) for case in ROWS)]) + "\n"
     text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(TABLE.sub(lambda m: m[1] + table + m[3], text), encoding="utf-8")
+    text = TABLE.sub(lambda m: m[1] + table + m[3], text)
+    text = WINDOWS_TABLE.sub(lambda m: m[1] + windows_table() + m[3], text)
+    DOCUMENT.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

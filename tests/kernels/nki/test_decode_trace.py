@@ -47,6 +47,24 @@ def test_the_transposing_pathway_moves_the_whole_table() -> None:
     assert found.skipped_bytes == 0
 
 
+@pytest.mark.parametrize("fp8", [False, True], ids=["bf16", "fp8"])
+@pytest.mark.parametrize("window", [1, 100, 4096])
+def test_a_window_moves_its_blocks_alone(window: int, fp8: bool) -> None:
+    step = DecodeStep(2, 2048, 0.6, 16, head_dim=32, window=window, fp8=fp8)
+
+    found = decode_cost(step, "dma_copy", "trn2").cache
+
+    first, last = max(0, 1229 - window) // 16, 1228 // 16
+    assert (step.live_tokens, step.live_blocks) == (1229, last + 1 - first)
+    assert found.moved_bytes == step.needed_bytes
+    assert step.needed_bytes == 2 * step.live_blocks * 16 * 2 * 32 * (1 if fp8 else 2)
+
+
+def test_the_transposing_pathway_has_no_windows() -> None:
+    with pytest.raises(ValueError, match="'dma_transpose' has no windows, expected dma_copy"):
+        decode_cost(DecodeStep(1, 256, window=16), "dma_transpose", "trn2")
+
+
 def test_skipped_folds_save_dma_time_and_skipped_blocks_of_a_fold_leave_engines_idle() -> None:
     def work(context: int, fill: float) -> dict[str, float]:
         cost = decode_cost(DecodeStep(1, context, fill, 4), "dma_copy", "trn2").cost
