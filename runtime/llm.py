@@ -56,7 +56,12 @@ class LLM:
         self.config = _as_config(config)
         self.loaded: LoadedEngine = load_engine(self.config, progress or _no_progress)
         self._engine = self.loaded.engine
-        self._texts = RequestTexts(self.loaded.source.tokenizer)
+        source = self.loaded.source
+        self._texts = RequestTexts(
+            source.tokenizer,
+            vocab_size=source.architecture.vocab_size,
+            end_token_ids=source.eos_token_ids,
+        )
 
     @property
     def default_params(self) -> SamplingParams:
@@ -177,6 +182,7 @@ class LLM:
         token_ids: Sequence[int] = ()
         try:
             token_ids = self._texts.token_ids(prompt)
+            params = self._texts.read_params(params)
             return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
         except RequestError as error:
             return _Submission(text, tuple(token_ids), error=str(error))

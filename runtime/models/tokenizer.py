@@ -58,19 +58,27 @@ class Tokenizer:
             RequestError: the vocabulary lacks a part of the text and has no unknown token, or the
                 text is not Unicode (a lone surrogate).
         """
-        ids = self._encode(text)
+        ids = self._encode(text, adds_special=True)
         bos = self.bos_token_id
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
 
-    def _encode(self, text: str) -> list[int]:
+    def encode_part(self, text: str) -> list[int]:
+        """Return the ids of ``text`` alone: what stands before and after a prompt is not added.
+
+        Raises:
+            RequestError: as for ``encode``.
+        """
+        return self._encode(text, adds_special=False)
+
+    def _encode(self, text: str, *, adds_special: bool) -> list[int]:
         try:
-            ids: list[int] = self._backend.encode(text).ids
+            ids: list[int] = self._backend.encode(text, add_special_tokens=adds_special).ids
         except BaseException as error:
             # The library raises plain Exception; its panics are no Exception and have no name here.
             if not isinstance(error, Exception) and type(error).__name__ != PANIC:
                 raise
             reason = " ".join(str(error).split())
-            raise RequestError(f"the tokenizer refuses the prompt: {reason}") from None
+            raise RequestError(f"the tokenizer refuses the text: {reason}") from None
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

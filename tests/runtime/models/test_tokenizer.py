@@ -143,7 +143,7 @@ def test_prompts_are_neither_cut_nor_padded() -> None:
 def test_a_prompt_that_the_library_refuses_is_an_error_of_the_request(text: str) -> None:
     model: Any = models.WordLevel({"a": 0})
 
-    with pytest.raises(RequestError, match=r"^the tokenizer refuses the prompt: .+"):
+    with pytest.raises(RequestError, match=r"^the tokenizer refuses the text: .+"):
         Tokenizer(tokenizers.Tokenizer(model)).encode(text)
 
 
@@ -156,7 +156,7 @@ def test_a_panic_is_an_error_of_the_request_and_an_interrupt_is_not(
     raised = type(name, (BaseException,), {})("out of range")
 
     class Backend:
-        def encode(self, text: str) -> None:
+        def encode(self, text: str, *, add_special_tokens: bool) -> None:
             raise raised
 
     tokenizer = byte_level()
