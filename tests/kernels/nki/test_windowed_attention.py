@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attention_cases import Heads, Layout, Request, Step, same_bits, single_steps
@@ -14,6 +15,7 @@ from dense_attention import dense_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nki_kernels import (
+    KERNELS,
     largest_error,
     load_kernels,
     make_nki_decode,
@@ -22,9 +24,10 @@ from nki_kernels import (
     run_prefill,
     with_request,
 )
+from nki_rules import copied_out, loaded
 from torch import Tensor
 
-from noria.kernels.nki.simulator import Trace
+from noria.kernels.nki.simulator import Trace, simulate
 from noria.kernels.nki.simulator.cost import traffic
 from noria.kernels.nki.target import NkiSimKernels
 
@@ -188,6 +191,28 @@ def test_windows_of_several_folds(window: int, query_len: int) -> None:
         step = make_nki_decode(requests, heads, Layout(dropped=dropped, filler=NAN))
 
         assert error_of(step, run_decode(step)) <= 1e-5
+
+
+@PHASES
+@pytest.mark.parametrize("block_size", [1, 3, 48])
+def test_windows_far_from_the_start(phase: Phase, block_size: int) -> None:
+    """Sizes that are no powers of two are divided by on chip."""
+    heads = Heads(1, 1, 2, 2, block_size, torch.float32, window=37)
+    step = phase.make([Request(70_001, 3), Request(49_999, 1)], heads, Layout(dropped=1.0))
+
+    assert error_of(step, phase.run(step)) <= 1e-5
+
+
+@pytest.mark.parametrize("size", [1, 3, 48, 100, 127, 384, 512])
+def test_numbers_up_to_2_to_the_22_are_divided_exactly(size: int) -> None:
+    def divide(values: Any) -> Any:
+        return copied_out(KERNELS.windows.whole_multiples(loaded(values), size))
+
+    numbers = np.concatenate([np.arange(2**15), 2**22 - np.arange(2**15)]).reshape(128, -1)
+
+    found = simulate(divide)(numbers.astype(np.float32))
+
+    np.testing.assert_array_equal(found, numbers // size)
 
 
 @PHASES
