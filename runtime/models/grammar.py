@@ -64,7 +64,10 @@ class Grammars:
         tokens = self._tokens
         from llguidance import LLMatcher
 
-        matcher = LLMatcher(tokens, _GRAMMARS[kind](value), log_level=0)
+        grammar = _GRAMMARS[kind](value)
+        if self._tokenizer.drops_first_space:
+            grammar = _behind_a_space(grammar)
+        matcher = LLMatcher(tokens, grammar, log_level=0)
         if matcher.is_error():
             raise RequestError(f"structured_output.{kind}: {_reason(matcher.get_error())}")
         constraint = GrammarConstraint(
@@ -133,6 +136,16 @@ class GrammarConstraint:
 def num_words(num_tokens: int) -> int:
     """Return how many words hold one bit per token."""
     return -(-num_tokens // WORD_BITS)
+
+
+def _behind_a_space(grammar: str) -> str:
+    """Let a space begin the text, where decoding drops it: what is left then fits ``grammar``.
+
+    The model, too, knows words at the beginning of a text as tokens with a space.
+    """
+    (body,) = json.loads(grammar)["grammars"]
+    space = {"lark_grammar": 'start: " " @body'}
+    return json.dumps({"grammars": [space, {**body, "name": "body"}]})
 
 
 def _json_grammar(schema: object) -> str:

@@ -9,6 +9,7 @@ import tokenizers
 from ..conversation import Message, Tool
 from ..errors import RequestError
 from .chat_template import ChatTemplate
+from .sentencepiece_bpe import SPACE
 
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 16
@@ -48,6 +49,14 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of tokens, added ones included; the model's own may be larger."""
         return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def drops_first_space(self) -> bool:
+        """Whether ``decode`` leaves out a space that begins a text (Llama 2, Mistral, Phi-3)."""
+        space = self._backend.token_to_id(SPACE)
+        if space is None:
+            return False
+        return (self.decode([space]), self.decode([space, space])) == ("", " ")
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; never a second beginning-of-sequence token.

@@ -45,7 +45,7 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-def of_pieces() -> Tokenizer:
+def of_pieces(*more: Any) -> Tokenizer:
     """A tokenizer of the SentencePiece kind, with tokens that span what grammars tell apart."""
     specials = ["<unk>", "<s>", "</s>", "<tool>"]
     pieces = [*specials, "▁", "ab", "abc", '{"', '":', '",', "}]", "12", "▁a"]
@@ -53,7 +53,7 @@ def of_pieces() -> Tokenizer:
     pieces += [chr(value) for value in range(0x21, 0x7F)]
     vocab = {piece: index for index, piece in enumerate(pieces)}
     backend: Any = tokenizers.Tokenizer(models.BPE(vocab, [], byte_fallback=True))
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *more]
     backend.decoder = decoders.Sequence(parts)
     backend.add_special_tokens(specials)
     return Tokenizer(backend, bos_token_id=1, eos_token_id=2)
@@ -63,6 +63,9 @@ BYTES = byte_level()
 PIECES = of_pieces()
 GRAMMARS = Grammars(BYTES, vocab_size=VOCAB_SIZE, end_token_ids=END_IDS)
 PIECE_GRAMMARS = Grammars(PIECES, vocab_size=PIECES.vocab_size + 50, end_token_ids=[2])
+STRIPPED = of_pieces(decoders.Strip(" ", 1, 0))
+"""Like that of Llama 2, which drops the first space."""
+STRIPPED_GRAMMARS = Grammars(STRIPPED, vocab_size=STRIPPED.vocab_size, end_token_ids=[2])
 
 
 def allowed(constraint: TokenConstraint) -> list[int]:
@@ -142,6 +145,11 @@ CHECKS = {
         {"regex": r"[a-c]{2,4}(-[0-9]+)?é?"},
         lambda text: re.fullmatch(r"[a-c]{2,4}(-[0-9]+)?é?", text) is not None,
     ),
+    "a space": (
+        {"regex": " ?[ab]{2}"},
+        lambda text: re.fullmatch(" ?[ab]{2}", text) is not None,
+    ),
+    "a space that must be": ({"choice": [" ab", " x"]}, lambda text: text in (" ab", " x")),
     "prefixes": ({"choice": ["a", "ab", "abc", "b😀"]}, lambda text: text in CHOICES),
 }
 CHOICES = ("a", "ab", "abc", "b😀")
@@ -152,10 +160,12 @@ CHOICES = ("a", "ab", "abc", "b😀")
 @given(seed=st.integers(0, 2**32))
 def test_whatever_is_drawn_fits_and_ends_only_where_it_may(name: str, seed: int) -> None:
     structured_output, fits = CHECKS[name]
-    for grammars, tokenizer, end_ids in (
+    makers = (
         (GRAMMARS, BYTES, END_IDS),
         (PIECE_GRAMMARS, PIECES, (2,)),
-    ):
+        (STRIPPED_GRAMMARS, STRIPPED, (2,)),
+    )
+    for grammars, tokenizer, end_ids in makers:
         text, is_whole = write(grammars.constraint(structured_output), tokenizer, end_ids, seed)
 
         assert not is_whole or fits(text)
@@ -213,6 +223,15 @@ def test_a_model_with_fewer_tokens_than_the_tokenizer_gets_no_bit_beyond_its_own
     assert set(allowed(whole)) == {*BYTES.encode("<"), *range(259, 300)}
     part = grammars.constraint({"regex": "<[0-9]+>"})
     assert set(allowed(part)) == {*BYTES.encode("<"), *range(259, 270)}
+
+
+def test_where_decoding_drops_the_first_space_a_text_begins_with_one() -> None:
+    """So that the model can write words as it writes them at the beginning of a text."""
+    constraint = STRIPPED_GRAMMARS.constraint({"choice": ["a", "\u2581"]})
+    names = {STRIPPED._backend.id_to_token(index) for index in allowed(constraint)}
+
+    assert names == {"\u2581", "\u2581a", "<0x20>"}
+    assert BYTES.drops_first_space is PIECES.drops_first_space is False
 
 
 def test_constraints_do_not_share_their_place() -> None:
