@@ -13,7 +13,16 @@ from torch import Tensor
 from .architecture import Architecture, expected_tensors
 
 NOISE = 0.1
-GAINS: Mapping[str, float] = MappingProxyType({"q_proj": 3.0, "k_proj": 3.0, "embed_tokens": 0.3})
+GAINS: Mapping[str, float] = MappingProxyType(
+    {
+        "q_proj": 3.0,
+        "k_proj": 3.0,
+        "qkv_proj": 3.0,
+        "q_norm": 3.0,
+        "k_norm": 3.0,
+        "embed_tokens": 0.3,
+    }
+)
 
 
 class RandomTensors(Mapping[str, Tensor]):
@@ -22,12 +31,14 @@ class RandomTensors(Mapping[str, Tensor]):
     Matrices are normal with variance 1 / columns, so activations keep their size. Queries and
     keys are larger, so that attention picks tokens instead of averaging them, and embeddings
     smaller, so that a tied model does not repeat its last token: greedy text then varies with the
-    whole context. Norms are 1 and biases 0, each with a little noise.
+    whole context. Norms (with their offset) are 1 and biases 0, each with a little noise; norms
+    of queries and keys are larger where there are any, for the same reason as their projections.
     """
 
     def __init__(self, architecture: Architecture, seed: int) -> None:
         """Stand for every tensor of ``architecture``."""
         self._shapes = expected_tensors(architecture)
+        self._norm_offset = architecture.norm_offset
         self._seed = seed
 
     def __getitem__(self, name: str) -> Tensor:
@@ -38,7 +49,10 @@ class RandomTensors(Mapping[str, Tensor]):
         values = torch.randn(shape, generator=generator, dtype=torch.float32)
         if len(shape) > 1:
             return values * (_gain(name) / math.sqrt(shape[-1]))
-        return values * NOISE + (0.0 if name.endswith(".bias") else 1.0)
+        return values * NOISE + (0.0 if name.endswith(".bias") else self._norm_mean(name))
+
+    def _norm_mean(self, name: str) -> float:
+        return _gain(name) - self._norm_offset
 
     def __contains__(self, name: object) -> bool:
         """Tell without making the tensor."""

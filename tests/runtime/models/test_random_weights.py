@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from teacher_forcing import OneSequence
+from tiny_families import CASES, SIZES
 
+from noria.kernels.reference import ReferenceKernels
 from noria.runtime.models.architecture import expected_tensors
+from noria.runtime.models.decoder import Decoder
 from noria.runtime.models.families import read_architecture
 from noria.runtime.models.random_weights import RandomTensors
 
@@ -52,3 +56,35 @@ def test_greedy_output_is_lively_and_depends_on_the_prompt(tiny_config: Config, 
         texts.add(tuple(out[0, 4:].tolist()))
     assert len(texts) == 4
     assert all(len(set(text)) >= 8 for text in texts)
+
+
+LIVELY = ["mistral", "smollm3-interval", "qwen2-tied", "qwen3", "phi3", "gemma2", "gemma3", "mixtral"]
+
+
+@pytest.mark.parametrize("case", LIVELY)
+def test_models_of_every_family_are_lively(case: str) -> None:
+    arch = read_architecture(SIZES | CASES[case])
+    tensors = RandomTensors(arch, seed=1)
+    model = Decoder(arch, ReferenceKernels(), tensors, dtype=torch.float32, max_model_len=64)
+
+    texts = {generated(model, [first, 40, 41, 42]) for first in range(3, 7)}
+
+    assert len(texts) >= 3
+    assert all(len(set(text)) >= 4 for text in texts)
+
+
+def generated(model: Decoder, prompt: list[int]) -> tuple[int, ...]:
+    sequence, token_ids = OneSequence(model, 64, torch.float32), []
+    logits = sequence.run(prompt)
+    for _ in range(24):
+        token_ids.append(int(logits[-1].argmax()))
+        logits = sequence.run(token_ids[-1:])
+    return tuple(token_ids)
+
+
+def test_norms_of_gemma_are_1_with_their_offset() -> None:
+    arch = read_architecture(SIZES | CASES["gemma2"])
+
+    norm = RandomTensors(arch, seed=1)["model.layers.0.input_layernorm.weight"]
+
+    assert abs(float(norm.mean())) < 0.1
