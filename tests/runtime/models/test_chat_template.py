@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import tokenizers
 
 from noria.runtime.errors import RequestError
 from noria.runtime.models.chat_template import ChatTemplate
@@ -81,6 +82,27 @@ TOOLS = [
         },
     }
 ]
+CALLING = """{{ bos_token }}
+{%- if tools is not none and tools | length > 0 %}
+    {{- '<tools>\\n' }}
+    {%- for tool in tools %}
+        {{- tool | tojson(indent=2) }}{{ '\\n' if not loop.last }}
+    {%- endfor %}
+    {{- '</tools>' }}
+{%- endif %}
+{%- for m in messages %}
+<{{ m.role }}>
+    {%- if m.tool_calls %}
+        {%- for call in m.tool_calls %}
+            {%- set called = call.function %}
+            {{- called.name + '(' + (called.arguments | tojson) + ')' }}
+        {%- endfor %}
+    {%- else %}
+        {{- m['content'] | trim }}
+    {%- endif %}
+</{{ m.role }}>
+{% endfor %}
+{%- if add_generation_prompt %}<assistant>{% endif %}"""
 WITH_TOOLS = (
     "{% if tools %}{{ tools | tojson }}\n{% endif %}"
     "{% for m in messages %}{{ m | tojson }}\n{% endfor %}"
@@ -101,6 +123,29 @@ def test_tools_and_their_messages_reach_the_template_unharmed() -> None:
 
     assert [json.loads(line) for line in lines] == [TOOLS, *messages]
     assert ChatTemplate(WITH_TOOLS).render([USER]).splitlines() == [json.dumps(USER)]
+
+
+def test_a_chat_with_tools_has_the_text_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>")
+    call = {"function": {"name": "weather", "arguments": {"city": "Z\u00fcrich"}}}
+    messages = [
+        SYSTEM,
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "sunny & <b>warm</b>"},
+    ]
+
+    for tools in (TOOLS, []):
+        text = theirs.apply_chat_template(
+            messages,
+            tools=tools or None,
+            chat_template=CALLING,
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        assert ChatTemplate(CALLING, {"bos_token": "<s>"}).render(messages, tools) == text
 
 
 @pytest.mark.parametrize("test", ["tools is none", "tools is defined", "documents is none"])
