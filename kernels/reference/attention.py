@@ -230,7 +230,7 @@ class _SoftmaxState:
     def result(self) -> Tensor:
         """Return the attention output, exact zeros where there was no key."""
         # Adding 0 turns -0.0, which one more empty block would have turned, into 0.0.
-        return torch.where(self.total > 0, self.output / self.total, 0) + 0.0
+        return torch.where(self.total == 0, 0, self.output / self.total) + 0.0
 
 
 def tree_sum(x: Tensor, dim: int) -> Tensor:

@@ -12,38 +12,35 @@ from attention_cases import (
     Heads,
     Layout,
     Request,
-    Step,
     make_decode,
     make_prefill,
     same_bits,
     single_steps,
 )
-from dense_attention import dense_attention
+from attention_targets import (
+    CPU,
+    DTYPES,
+    NAN,
+    PHASES,
+    TARGETS,
+    TOLERANCES,
+    error_of,
+    rows_of,
+)
 from torch import Tensor
 
 from noria.kernels.contract import AttentionSpec
-from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
 
-CPU = CpuKernels()
-TARGETS = pytest.mark.parametrize("kernels", [ReferenceKernels(), CPU], ids=["reference", "cpu"])
-PHASES = pytest.mark.parametrize("make", [make_prefill, make_decode])
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=["f32", "bf16"])
 SCALES = pytest.mark.parametrize("scales", [(1.0, 1.0), (0.0123, 0.37), (3.0, 0.5)])
 REQUESTS = [Request(70, 4, 1), Request(0, 3, 2), Request(15, 1, 3), Request(33, 2, 4)]
-NAN = float("nan")
 
 
 def heads_of(dtype: torch.dtype, scales: tuple[float, float] = (1.0, 1.0), **more) -> Heads:
     return Heads(
         2, 3, 24, 24, dtype=dtype, cache_dtype=FP8, k_scale=scales[0], v_scale=scales[1], **more
     )
-
-
-def rows_of(step: Step, kernels: KernelSet) -> list[Tensor]:
-    return step.request_rows(step.run(kernels)[0])
 
 
 @TARGETS
@@ -59,11 +56,24 @@ def test_fp8_caches_match_the_dense_oracle(kernels, make, dtype, scales, window:
 
         output, *caches = step.run(kernels)
 
-        pairs = zip(step.request_rows(output), dense_attention(step), strict=True)
-        for rows, expected in pairs:
-            error = rows.double() - torch.from_numpy(expected)
-            assert float(error.abs().max()) <= TOLERANCES[dtype]
+        assert error_of(step, output) <= TOLERANCES[dtype]
         assert all(same_bits(*pair) for pair in zip(caches, step.expected_caches, strict=True))
+
+
+@PHASES
+@DTYPES
+@pytest.mark.parametrize("dim", [8, 16, 72, 80, 128, 256])
+@pytest.mark.parametrize("kv_heads", [1, 3])
+def test_head_dims_match_the_reference(make, dtype, dim: int, kv_heads: int):
+    heads = Heads(kv_heads, 3, dim, dim, 16, dtype, cache_dtype=FP8, k_scale=0.02, v_scale=0.3)
+    step = make(REQUESTS, heads, Layout(filler=NAN))
+
+    output, *caches = step.run(CPU)
+
+    expected, *others = step.run(ReferenceKernels())
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(output.float(), expected.float(), rtol=tolerance, atol=tolerance)
+    assert all(same_bits(*pair) for pair in zip(caches, others, strict=True))
 
 
 @TARGETS

@@ -9,40 +9,28 @@ from attention_cases import (
     Heads,
     Layout,
     Request,
-    Step,
     make_decode,
     make_prefill,
     same_bits,
     single_steps,
 )
-from dense_attention import dense_attention
-from torch import Tensor
+from attention_targets import (
+    DTYPES,
+    PHASES,
+    TARGETS,
+    TOLERANCES,
+    error_of,
+    rows_of,
+)
 
 from noria.kernels.contract import AttentionSpec
-from noria.kernels.cpu import CpuKernels
-from noria.kernels.kernel_set import KernelSet
-from noria.kernels.reference import ReferenceKernels
 
-CPU = CpuKernels()
-TARGETS = pytest.mark.parametrize("kernels", [ReferenceKernels(), CPU], ids=["reference", "cpu"])
-PHASES = pytest.mark.parametrize("make", [make_prefill, make_decode])
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=["f32", "bf16"])
 CAPS = pytest.mark.parametrize("softcap", [0.25, 1.0, 50.0])
 REQUESTS = [Request(70, 4, 1), Request(0, 3, 2), Request(15, 1, 3), Request(33, 2, 4)]
 
 
 def heads_of(softcap: float | None, dtype: torch.dtype = torch.float32, **more: int) -> Heads:
     return Heads(2, 3, 24, 24, dtype=dtype, softcap=softcap, **more)
-
-
-def rows_of(step: Step, kernels: KernelSet) -> list[Tensor]:
-    return step.request_rows(step.run(kernels)[0])
-
-
-def error_of(step: Step, output: Tensor) -> float:
-    pairs = zip(step.request_rows(output), dense_attention(step), strict=True)
-    return max(float((got.double() - torch.from_numpy(want)).abs().max()) for got, want in pairs)
 
 
 @TARGETS

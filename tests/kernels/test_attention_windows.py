@@ -1,6 +1,5 @@
-"""Sliding windows and block offsets, on the reference and in C++: values, bits and poison."""
+"""Sliding windows and block offsets, on the reference and in C++, against the dense oracle."""
 
-import itertools
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,51 +11,29 @@ from attention_cases import (
     Step,
     make_decode,
     make_prefill,
-    same_bits,
     single_steps,
 )
-from dense_attention import dense_attention
+from attention_targets import (
+    BLOCK_SIZES,
+    DTYPES,
+    NAN,
+    ODD,
+    PHASES,
+    TARGETS,
+    TOLERANCES,
+    all_same_bits,
+    error_of,
+    heads_of,
+    rows_of,
+    windows_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from noria.kernels.contract import AttentionSpec
-from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
-
-CPU = CpuKernels()
-TARGETS = pytest.mark.parametrize("kernels", [ReferenceKernels(), CPU], ids=["reference", "cpu"])
-PHASES = pytest.mark.parametrize("make", [make_prefill, make_decode])
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=["f32", "bf16"])
-BLOCK_SIZES = pytest.mark.parametrize("block_size", [3, 4, 16, 32])
-NAN = float("nan")
-ODD = [Request(70, 4, 1), Request(0, 3, 2), Request(15, 1, 3), Request(33, 2, 4)]
-
-
-def windows_of(block_size: int) -> list[int | None]:
-    """One token, around a block edge, two blocks, past every context, and none."""
-    return [1, block_size - 1, block_size, block_size + 1, 2 * block_size, 1000, None]
-
-
-def heads_of(block_size: int, window: int | None, dtype: torch.dtype = torch.float32) -> Heads:
-    return Heads(dtype=dtype, block_size=block_size, window=window, group=3)
-
-
-def rows_of(step: Step, kernels: KernelSet) -> list[Tensor]:
-    return step.request_rows(step.run(kernels)[0])
-
-
-def all_same_bits(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(same_bits(*pair) for pair in zip(first, second, strict=True))
-
-
-def error_of(step: Step, output: Tensor) -> float:
-    """The largest difference from the dense oracle; NaN counts as infinite."""
-    pairs = zip(step.request_rows(output), dense_attention(step), strict=True)
-    errors = [rows.double() - torch.from_numpy(expected) for rows, expected in pairs]
-    return max(float(error.abs().nan_to_num(nan=float("inf")).max()) for error in errors)
 
 
 @dataclass(frozen=True)
@@ -138,78 +115,6 @@ def test_any_window_matches_the_dense_oracle(
     for make in (make_prefill, make_decode):
         step = make(requests, heads, Layout(dropped=dropped, filler=NAN, stale=True))
         assert error_of(step, step.run(kernels)[0]) <= 1e-5
-
-
-@TARGETS
-@PHASES
-@DTYPES
-@BLOCK_SIZES
-def test_freed_blocks_and_offsets_change_no_bit(kernels, make, dtype, block_size: int):
-    """Poisoned: freed blocks, the null block, unused slots, padded rows."""
-    for window in windows_of(block_size):
-        heads = heads_of(block_size, window, dtype)
-        whole = rows_of(make(ODD, heads), kernels)
-
-        for filler, dropped, stale in itertools.product((NAN, 1e30), (0, 0.5, 1), (False, True)):
-            layout = Layout(
-                num_rows=12,
-                num_requests=5,
-                filler=filler,
-                padding=filler,
-                dropped=dropped,
-                stale=stale,
-                block_seed=1,
-            )
-            assert all_same_bits(rows_of(make(ODD, heads, layout), kernels), whole)
-
-
-@TARGETS
-@DTYPES
-@BLOCK_SIZES
-def test_any_chunking_and_single_decode_steps_give_the_bits_of_one_prefill(
-    kernels, dtype, block_size: int
-):
-    """Chunks start and end inside of windows and of key tiles, with the oldest blocks freed."""
-    prompt, layout = Request(0, 80, 7), Layout(dropped=1.0, filler=NAN)
-    for window in (1, block_size - 1, block_size + 1, 40):
-        heads = heads_of(block_size, window, dtype)
-        (whole,) = rows_of(make_prefill([prompt], heads), kernels)
-
-        for edges in [(0, 1, 80), (0, 32, 64, 80), (0, 39, 43, 79, 80)]:
-            chunks = [
-                rows_of(make_prefill([Request(start, end - start, 7)], heads, layout), kernels)[0]
-                for start, end in itertools.pairwise(edges)
-            ]
-            assert same_bits(torch.cat(chunks), whole)
-        singles = list(single_steps(prompt))[::5]
-        decoded = [rows_of(make_decode([one], heads, layout), kernels)[0] for one in singles]
-        assert same_bits(torch.cat(decoded), whole[::5])
-
-
-@TARGETS
-@DTYPES
-def test_packed_and_verified_rows_equal_each_alone(kernels, dtype: torch.dtype):
-    layout = Layout(dropped=1.0, filler=NAN)
-    for window in (1, 6, 33):
-        heads = heads_of(4, window, dtype)
-        packed = rows_of(make_prefill(ODD, heads, layout), kernels)
-        verified = rows_of(make_decode(ODD, heads, layout), kernels)
-
-        for index, request in enumerate(ODD):
-            alone = rows_of(make_prefill([request], heads), kernels)[0]
-            singles = [rows_of(make_decode([r], heads), kernels)[0] for r in single_steps(request)]
-            assert same_bits(packed[index], alone)
-            assert same_bits(verified[index], alone)
-            assert same_bits(torch.cat(singles), alone)
-
-
-@TARGETS
-@PHASES
-def test_a_window_that_holds_every_context_changes_no_bit(kernels, make):
-    plain = rows_of(make(ODD, heads_of(4, None)), kernels)
-
-    assert all_same_bits(rows_of(make(ODD, heads_of(4, 74)), kernels), plain)
-    assert not all_same_bits(rows_of(make(ODD, heads_of(4, 73)), kernels), plain)
 
 
 @TARGETS

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import Heads, Request, make_decode, make_prefill
+from attention_cases import FP8, Heads, Layout, Request, make_decode, make_prefill
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.fallback import TorchKernels
@@ -32,6 +32,15 @@ def torch_kernels(monkeypatch, tmp_path) -> TorchKernels:
 def test_attention_is_the_reference(torch_kernels, dtype: torch.dtype):
     for make in (make_prefill, make_decode):
         step = make([Request(9, 2, 1), Request(0, 3, 2)], Heads(dtype=dtype))
+
+        assert torch.equal(step.run(torch_kernels)[0], step.run(ReferenceKernels())[0])
+
+
+@DTYPES
+def test_windows_caps_and_fp8_caches_are_the_reference(torch_kernels, dtype: torch.dtype):
+    heads = Heads(dtype=dtype, window=5, softcap=1.0, cache_dtype=FP8, k_scale=0.5)
+    for make in (make_prefill, make_decode):
+        step = make([Request(9, 2, 1), Request(0, 3, 2)], heads, Layout(dropped=1.0))
 
         assert torch.equal(step.run(torch_kernels)[0], step.run(ReferenceKernels())[0])
 
