@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noria.runtime.random_draws import uniforms
+from noria.runtime.random_draws import sample_seed, uniforms
 
 
 def test_a_draw_depends_on_its_seed_and_position_alone():
@@ -35,3 +35,21 @@ def test_neighbouring_positions_and_seeds_are_not_correlated():
 
     for draws in (by_position, by_seed):
         assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.015
+
+
+def test_samples_of_a_request_have_seeds_of_their_own():
+    seeds = [sample_seed(seed, sample) for seed in (0, 1, 2**64 - 1) for sample in range(200)]
+
+    assert [sample_seed(seed, 0) for seed in (0, 42, 2**64 - 1)] == [0, 42, 2**64 - 1]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**64 for seed in seeds)
+
+
+def test_draws_of_samples_are_uniform_and_not_correlated():
+    seeds = [sample_seed(7, sample) for sample in range(50_000)]
+    draws = uniforms(np.array(seeds, dtype=np.uint64), np.full(50_000, 7))
+
+    counts, _ = np.histogram(draws, bins=100, range=(0, 1))
+    # 99 degrees of freedom: 62 to 149 is the middle 99.8 %.
+    assert 62 < ((counts - 500) ** 2 / 500).sum() < 149
+    assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.015
