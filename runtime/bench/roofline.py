@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..models.architecture import Architecture, expected_tensors
+from ..models.architecture import Architecture, Experts, expected_tensors
 from .workload import Workload
 
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
     {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 )
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +30,17 @@ class ModelCost:
     Attributes:
         num_body_params: used by every token.
         num_head_params: used by every token whose next one is asked for.
+        num_idle_params: of the experts that a token does not use.
     """
 
     num_body_params: int
     num_head_params: int
+    num_idle_params: int = 0
 
     @property
     def num_step_params(self) -> int:
-        """Parameters that a decode step reads."""
-        return self.num_body_params + self.num_head_params
+        """Parameters that a decode step reads, whose tokens use all experts between them."""
+        return self.num_body_params + self.num_head_params + self.num_idle_params
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,18 @@ class Roofs:
 def model_cost(architecture: Architecture) -> ModelCost:
     """Count parameters; an embedding counts only where it is the head too."""
     sizes = {name: math.prod(shape) for name, shape in expected_tensors(architecture).items()}
-    tables = sizes.pop(EMBEDDING), sizes.pop(HEAD, None)
-    return ModelCost(sum(sizes.values()), tables[0] if tables[1] is None else tables[1])
+    names = architecture.names
+    tables = sizes.pop(f"{names.embedding}.weight"), sizes.pop(f"{names.head}.weight", None)
+    idle = sum(_idle_params(kind.experts, architecture.hidden_size) for kind in architecture.layers)
+    head = tables[0] if tables[1] is None else tables[1]
+    return ModelCost(sum(sizes.values()) - idle, head, idle)
+
+
+def _idle_params(experts: Experts | None, hidden_size: int) -> int:
+    """Count the parameters of a layer's experts that one token leaves out."""
+    if experts is None:
+        return 0
+    return 3 * hidden_size * experts.intermediate_size * (experts.num - experts.num_per_token)
 
 
 def job_flop(cost: ModelCost, workload: Workload) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from noria.runtime.bench.roofline import ModelCost, job_flop, model_cost, roofs, stored_as
 from noria.runtime.bench.workload import Workload
-from noria.runtime.models.architecture import Architecture, LayerKind
+from noria.runtime.models.architecture import Architecture, Experts, LayerKind
 
 SMOLLM2_135M = Architecture(
     vocab_size=49152,
@@ -35,6 +35,20 @@ def test_an_embedding_that_is_only_looked_up_costs_nothing() -> None:
     untied = replace(SMOLLM2_135M, tie_word_embeddings=False)
 
     assert model_cost(untied) == model_cost(SMOLLM2_135M)
+
+
+def test_a_token_multiplies_with_its_experts_and_a_step_reads_all() -> None:
+    """Two of eight experts of 3 * 576 * 100 parameters each, in 30 layers, and the router."""
+    layers = (LayerKind(experts=Experts(8, 2, 100, True)),) * 30
+    dense, routed = SMOLLM2_135M, replace(SMOLLM2_135M, layers=layers)
+
+    cost = model_cost(routed)
+
+    mlps = 30 * 3 * 576 * 1536
+    router = 30 * 8 * 576
+    expert = 30 * 3 * 576 * 100
+    assert cost.num_body_params == model_cost(dense).num_body_params - mlps + router + 2 * expert
+    assert cost.num_step_params == model_cost(dense).num_step_params - mlps + router + 8 * expert
 
 
 def test_the_default_job_of_smollm2_is_435_gflop_of_prompts_and_551_of_new_tokens() -> None:

@@ -58,10 +58,10 @@ def test_greedy_output_is_lively_and_depends_on_the_prompt(tiny_config: Config, 
     assert all(len(set(text)) >= 8 for text in texts)
 
 
-LIVELY = ["mistral", "smollm3-interval", "qwen2-tied", "qwen3", "phi3", "gemma2", "gemma3", "mixtral"]
+LIVELY = ("mistral", "smollm3-interval", "qwen2-tied", "qwen3", "phi3", "gemma2", "gemma3")
 
 
-@pytest.mark.parametrize("case", LIVELY)
+@pytest.mark.parametrize("case", [*LIVELY, "mixtral", "qwen3-moe"])
 def test_models_of_every_family_are_lively(case: str) -> None:
     arch = read_architecture(SIZES | CASES[case])
     tensors = RandomTensors(arch, seed=1)
