@@ -284,3 +284,11 @@ def tiny_architecture() -> Architecture:
 def tiny() -> TinyEngine:
     """A fresh tiny engine with `reference` kernels in fp64."""
     return build_engine()
+
+
+@pytest.fixture(scope="session")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """Tiny models of transformers, and checkpoints of them."""
+    from hugging_face import Twins
+
+    return Twins(tmp_path_factory.mktemp("twins"))

@@ -5,17 +5,16 @@ The model is written by ``save_pretrained`` and read back by our loader.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hugging_face import assert_close
 from teacher_forcing import OneSequence, teacher_forced_logits
-from tiny_families import CASES, SIZES
+from tiny_families import CASES
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
@@ -25,43 +24,10 @@ from noria.runtime.models.decoder import Decoder
 from noria.runtime.models.rope_scaling import Rope
 from noria.runtime.models.sources import open_model
 
-transformers: Any = pytest.importorskip("transformers")
-
 NUM_TOKENS = 64
 CHUNKS = (11, 13)
 TARGETS = {"reference": ReferenceKernels, "cpu": CpuKernels}
 TOKEN_IDS = [(i * i + 3 * i + 1) % 61 for i in range(NUM_TOKENS)]
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory):
-    """Checkpoint folder and logits of a case, made once per case."""
-
-    @cache
-    def made(name: str) -> tuple[Path, torch.Tensor]:
-        model = hugging_face(SIZES | CASES[name])
-        folder = tmp_path_factory.mktemp(name)
-        logging.getLogger("transformers").setLevel(logging.ERROR)
-        model.save_pretrained(folder)
-        with torch.no_grad():
-            return folder, model(torch.tensor([TOKEN_IDS])).logits[0]
-
-    return made
-
-
-def hugging_face(config: dict[str, Any]) -> Any:
-    """Return a random transformers model in fp32."""
-    torch.manual_seed(0)
-    keys = {key: value for key, value in config.items() if key != "model_type"}
-    kind = transformers.AutoConfig.for_model(config["model_type"], **keys)
-    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager").eval()
-    offset = 0.0 if config["model_type"].startswith("gemma") else 1.0
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn_like(parameter)
-            is_norm = "norm" in name
-            parameter.copy_(offset + 0.1 * noise if is_norm else noise * 0.15)
-    return model
 
 
 def decoder(folder: Path, target: Callable[[], KernelSet]) -> Decoder:
@@ -73,25 +39,15 @@ def build(architecture, tensors, target: Callable[[], KernelSet]) -> Decoder:
     return Decoder(architecture, target(), tensors, dtype=torch.float32, max_model_len=NUM_TOKENS)
 
 
-def assert_same_choices(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Greedy tokens are the same but for ties, which are rare."""
-    differs = ours.argmax(1) != theirs.argmax(1)
-    best = theirs.topk(2).values
-    is_tie = best[:, 0] - best[:, 1] <= 2e-5 * theirs.abs().max()
-    assert not (differs & ~is_tie).any()
-    assert differs.float().mean() <= 0.01
-
-
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("name", CASES)
-def test_logits_and_greedy_tokens_equal_transformers(checkpoints, name, target):
+def test_logits_and_greedy_tokens_equal_transformers(twins, name, target):
     """K03, K05, K07, K10, K12: in the cases whose names say so."""
-    folder, theirs = checkpoints(name)
+    model = decoder(twins.folder(name), target)
 
-    ours = teacher_forced_logits(decoder(folder, target), TOKEN_IDS, chunks=CHUNKS)
+    ours = teacher_forced_logits(model, TOKEN_IDS, chunks=CHUNKS)
 
-    assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
-    assert_same_choices(ours, theirs)
+    assert_close(ours, twins.logits(name, TOKEN_IDS))
 
 
 def changed(architecture: Architecture, **kind: Any) -> Architecture:
@@ -126,10 +82,9 @@ CHANGES: dict[str, tuple[str, Callable[[Architecture], Architecture]]] = {
 
 
 @pytest.mark.parametrize(("name", "change"), CHANGES.values(), ids=CHANGES)
-def test_a_wrong_definition_would_be_noticed(checkpoints, name, change):
+def test_a_wrong_definition_would_be_noticed(twins, name, change):
     """A control of the comparison above: each part that a family adds counts."""
-    folder, theirs = checkpoints(name)
-    source = open_model(folder)
+    source, theirs = open_model(twins.folder(name)), twins.logits(name, TOKEN_IDS)
     model = build(change(source.architecture), source.tensors, ReferenceKernels)
 
     ours = teacher_forced_logits(model, TOKEN_IDS, chunks=(NUM_TOKENS,))
@@ -137,9 +92,8 @@ def test_a_wrong_definition_would_be_noticed(checkpoints, name, change):
     assert (ours - theirs).abs().max() > 1e-3 * theirs.abs().max()
 
 
-def test_a_changed_weight_would_be_noticed(checkpoints):
-    folder, theirs = checkpoints("llama")
-    source = open_model(folder)
+def test_a_changed_weight_would_be_noticed(twins):
+    source, theirs = open_model(twins.folder("llama")), twins.logits("llama", TOKEN_IDS)
     tensors = dict(source.tensors)
     name = "model.layers.1.mlp.down_proj.weight"
     tensors[name] = tensors[name] * 1.001
@@ -151,10 +105,9 @@ def test_a_changed_weight_would_be_noticed(checkpoints):
 
 
 @pytest.mark.parametrize("name", ["mixtral", "qwen3-moe-mixed", "gemma2"])
-def test_what_padding_holds_changes_no_bit(checkpoints, name):
+def test_what_padding_holds_changes_no_bit(twins, name):
     """Rows that are no tokens reach no expert and no cache."""
-    folder, _ = checkpoints(name)
-    model = decoder(folder, CpuKernels)
+    model = decoder(twins.folder(name), CpuKernels)
 
     alone, among = (
         OneSequence(model, NUM_TOKENS, torch.float32).run(TOKEN_IDS[:20], padding)

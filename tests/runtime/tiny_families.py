@@ -141,7 +141,7 @@ CASES: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": None,
         **GEMMA,
     },
-    "gemma3": {"model_type": "gemma3_text", **GEMMA},
+    "gemma3": {"model_type": "gemma3_text", "sliding_window_pattern": 3, **GEMMA},
     "gemma3-scaled": {
         "model_type": "gemma3_text",
         **GEMMA,
