@@ -19,6 +19,7 @@ TOKENIZER_PATTERNS = (
     "merges.txt",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
 )
 
 

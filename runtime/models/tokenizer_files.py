@@ -98,11 +98,13 @@ def _chat_template(
 ) -> ChatTemplate | None:
     """Find the template: its own file, else a string, else "default" of a named list.
 
-    Where such a list has "tool_use", it is the template of requests with tools.
+    Where there is one named "tool_use", it is the template of requests with tools.
     """
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return ChatTemplate(read_text(path), special_tokens)
+        tool_path = folder / "additional_chat_templates" / "tool_use.jinja"
+        tool_source = read_text(tool_path) if tool_path.is_file() else None
+        return ChatTemplate(read_text(path), special_tokens, tool_source=tool_source)
     value = config.get("chat_template")
     if not isinstance(value, list):
         return ChatTemplate(value, special_tokens) if isinstance(value, str) else None

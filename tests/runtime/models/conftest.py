@@ -15,6 +15,8 @@ from torch import Tensor
 
 from noria.runtime.models.families import read_architecture
 from noria.runtime.models.fetch import fetched_path
+from noria.runtime.models.gguf_file import GgufFile
+from noria.runtime.models.gguf_tokenizer import build_tokenizer
 from noria.runtime.models.random_weights import RandomTensors
 
 CONFIG: dict[str, object] = {
@@ -106,6 +108,20 @@ def smollm2_path() -> Path:
     if path is None:
         pytest.skip("smollm2-135m is not in the cache; run: noria fetch smollm2-135m")
     return path
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tokenizer files that the fetched SmolLM2 file is converted to."""
+    path = fetched_path("smollm2-135m")
+    if path is None:
+        pytest.skip("smollm2-135m is not in the cache; run: noria fetch smollm2-135m")
+    folder: Path = tmp_path_factory.mktemp("smollm2")
+    built = build_tokenizer(GgufFile(path).metadata)
+    built.backend.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"} | dict(built.config)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
 
 
 GGUF_NAMES = {

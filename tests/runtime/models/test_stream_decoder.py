@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,9 @@ from tokenizers import decoders, models, pre_tokenizers
 from noria.runtime.bench.detokenize import bench_detokenize
 from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
-from noria.runtime.models.fetch import fetched_path
-from noria.runtime.models.gguf_file import GgufFile
-from noria.runtime.models.gguf_tokenizer import build_tokenizer
 from noria.runtime.models.tokenizer import StreamDecoder, Tokenizer
+from noria.runtime.models.tokenizer_files import load_tokenizer
+from noria.runtime.output_text import OutputText
 
 PIECES = ["\u2581", "\u2581Hello", "wor", "ld", "\u2581\u2581", "\xe9", "\ufffd", "\u2581a", "!"]
 PIECES += ["##ing", "end</w>", "."]
@@ -139,6 +139,19 @@ def test_h04_text_that_ends_inside_a_character_is_flushed() -> None:
     assert increments(BYTE_LEVEL, ids) == ["a", "", "", "", "�"]
 
 
+def test_j01_a_stop_string_of_byte_tokens_is_found_when_their_run_has_ended() -> None:
+    """One byte more could make the run invalid, and there would be no newline."""
+    hello, newline, piece = 256 + PIECES.index("\u2581Hello"), 0x0A, 256 + PIECES.index("wor")
+
+    ended, cut = (OutputText(StreamDecoder(BYTE_FALLBACK), ("\n",)) for _ in range(2))
+    assert [ended.push(token) for token in (hello, newline, piece)] == [False, False, True]
+    assert [cut.push(token) for token in (hello, newline)] == [False, False]
+    assert cut.finish()
+
+    assert ended.text == cut.text == "Hello"
+    assert (ended.stop_num_tokens, cut.stop_num_tokens) == (3, 2)
+
+
 def test_special_tokens_have_a_text_where_they_are_asked_for() -> None:
     ids = [*BYTE_LEVEL.encode("a</s>b")]
 
@@ -154,11 +167,10 @@ def test_an_endless_run_of_invalid_bytes_is_not_held_for_ever() -> None:
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Tokenizer:
-    path = fetched_path("smollm2-135m")
-    if path is None:
-        pytest.skip("smollm2-135m is not in the cache; run: noria fetch smollm2-135m")
-    return Tokenizer(build_tokenizer(GgufFile(path).metadata).backend)
+def smollm2(smollm2_tokenizer: Path) -> Tokenizer:
+    tokenizer = load_tokenizer(smollm2_tokenizer)
+    assert tokenizer is not None
+    return tokenizer
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -74,6 +74,19 @@ def test_a_template_file_comes_before_the_one_in_the_config(
     assert loaded(tmp_path).render_chat(MESSAGES) == "file <s>"
 
 
+def test_a_file_of_its_own_is_the_template_of_requests_with_tools(
+    tmp_path: Path, write_tokenizer: WriteTokenizer
+) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("plain")
+    more = tmp_path / "additional_chat_templates"
+    more.mkdir()
+    (more / "tool_use.jinja").write_text("{{ tools[0].name }}")
+
+    assert loaded(tmp_path).render_chat(MESSAGES) == "plain"
+    assert loaded(tmp_path).render_chat(MESSAGES, [{"name": "f"}]) == "f"
+
+
 def test_of_a_list_of_templates_the_default_is_taken(
     tmp_path: Path, write_tokenizer: WriteTokenizer
 ) -> None:
