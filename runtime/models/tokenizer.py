@@ -44,6 +44,7 @@ class Tokenizer:
         self._byte_ids = frozenset(index for index in byte_ids if index is not None)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._has_text: dict[int, bool] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -123,6 +124,14 @@ class Tokenizer:
         """Tell whether ``decode`` leaves a token out, if it skips any."""
         return token_id in self._special_ids
 
+    def has_text(self, token_id: int) -> bool:
+        """Tell whether there is such a token: a model may have more ids than its tokenizer."""
+        has_text = self._has_text.get(token_id)
+        if has_text is None:  # asked of the library once, which takes as long as decoding
+            has_text = self._backend.id_to_token(token_id) is not None
+            self._has_text[token_id] = has_text
+        return has_text
+
 
 class StreamDecoder:
     """Decodes one request's tokens as they come.
@@ -148,10 +157,12 @@ class StreamDecoder:
 
         Text is held back while it ends inside a character.
         """
-        if self._skips_special and self._tokenizer.is_special(token_id):
+        tokenizer = self._tokenizer
+        is_skipped = self._skips_special and tokenizer.is_special(token_id)
+        if is_skipped or not tokenizer.has_text(token_id):
             return ""
         self._window.append(token_id)
-        if self._tokenizer.is_byte(token_id):
+        if tokenizer.is_byte(token_id):
             return ""
         text = self._decode(self._window)
         if not text.endswith(REPLACEMENT):

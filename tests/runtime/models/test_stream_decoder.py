@@ -152,6 +152,16 @@ def test_j01_a_stop_string_of_byte_tokens_is_found_when_their_run_has_ended() ->
     assert (ended.stop_num_tokens, cut.stop_num_tokens) == (3, 2)
 
 
+def test_h04_an_id_that_is_no_token_does_not_end_a_run_of_bytes() -> None:
+    """Nor does a special token that is skipped; a run is whole or invalid as one."""
+    unknown, special = BYTE_FALLBACK.vocab_size, BYTE_FALLBACK.vocab_size - 1
+
+    for between in (unknown, special):
+        parts = increments(BYTE_FALLBACK, [0x41, between, 0xF0, 256])
+        assert parts == ["", "", "", "\ufffd\ufffd ", ""]
+    assert increments(BYTE_LEVEL, [0x41, *[10**6] * 1000]) == ["A", *[""] * 1001]
+
+
 def test_special_tokens_have_a_text_where_they_are_asked_for() -> None:
     ids = [*BYTE_LEVEL.encode("a</s>b")]
 
