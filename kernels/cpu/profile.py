@@ -15,7 +15,8 @@ class CommandTime:
 
     Attributes:
         operator: its name; a linear layer's has its inputs and outputs.
-        flop: operations of matrix products, two per multiplication; 0 where there is none.
+        flop: operations of matrix products, two per multiplication; 0 where there is none. Of
+            experts, that and the bytes are the most that its rows can need.
         num_bytes: bytes that it must read and write at least once.
         seconds: from the end of the command before to its own.
     """
@@ -35,7 +36,9 @@ def timed(call: Call, seconds: float) -> CommandTime:
         return CommandTime(f"linear {inputs}x{outputs}", flop, _tensor_bytes(call), seconds)
     if name == "attend":
         return CommandTime(name, *_attention(call), seconds)
-    if name == "take_rows":
+    if name in _EXPERT_ARGS:
+        return _expert_time(call, name, seconds)
+    if name in ("take_rows", "take_scaled_rows"):
         return CommandTime(name, 0, 2 * _bytes(call.args[2]), seconds)
     if name == "rope":
         return CommandTime(
@@ -48,6 +51,21 @@ def timed(call: Call, seconds: float) -> CommandTime:
         written = _size(call, 5) * _size(call, 8) * _tensor(call, 0).itemsize
         return CommandTime(name, 0, 4 * written, seconds)
     return CommandTime(name, 0, _tensor_bytes(call), seconds)
+
+
+_EXPERT_ARGS = {"expert_gate_up": (3, 4, 2), "expert_down": (2, 3, 1)}
+"""Where the weights and the result are (two sizes follow), and matrices per expert."""
+
+
+def _expert_time(call: Call, name: str, seconds: float) -> CommandTime:
+    """Count every row at all of its experts, as if none were padding and no two shared one."""
+    weights_at, out_at, matrices = _EXPERT_ARGS[name]
+    starts, packed, out = _tensor(call, 1), _tensor(call, weights_at), _tensor(call, out_at)
+    inputs, outputs = _size(call, out_at + 1), _size(call, out_at + 2) * matrices
+    num_rows, num_experts = out.shape[0], starts.numel() - 1
+    read = packed.nbytes // num_experts * min(num_rows, num_experts) + _bytes(call.args[0])
+    flop = 2 * num_rows * inputs * outputs
+    return CommandTime(f"{name} {inputs}x{outputs}", flop, read + out.nbytes, seconds)
 
 
 def _attention(call: Call) -> tuple[int, int]:

@@ -45,6 +45,30 @@ def test_a_causal_prefill_sees_one_token_more_per_query():
     assert timed(call, 1.0).flop == 4 * 8 * (3 + 4 + 5 + 6)
 
 
+def test_experts_are_counted_for_all_rows_and_no_more_weights_than_there_are():
+    """Three rows of two experts each, of eight (and of four) experts of 5 inputs, 7 outputs."""
+    x, starts, out = torch.zeros(3, 5), torch.zeros(9, dtype=torch.int32), torch.zeros(6, 7)
+    packed = torch.zeros(16, 1, 5, 16)
+    up = Call("expert_gate_up_f32", 8, (x, starts, starts, packed, out, 5, 7, 5, 3))
+    down = Call("expert_down_f32", 4, (out, starts[:5], packed[:4], out, 7, 5, 3))
+
+    times = timed(up, 1.0), timed(down, 1.0)
+
+    weight = 5 * 16 * 4
+    read = x.nbytes + out.nbytes, 2 * out.nbytes
+    assert times[0] == CommandTime(
+        "expert_gate_up 5x14", 2 * 6 * 5 * 14, 6 * 2 * weight + read[0], 1.0
+    )
+    assert times[1] == CommandTime("expert_down 7x5", 2 * 6 * 7 * 5, 4 * weight + read[1], 1.0)
+
+
+def test_copies_of_blocks_count_those_that_are_not_skipped():
+    cache, src = torch.zeros(5, 4, 1, 8), torch.tensor([2, -1, 3], dtype=torch.int32)
+    call = Call("copy_blocks", 1, (cache, src, src, 3, 5, cache[0].nbytes, 2**16))
+
+    assert timed(call, 1.0).num_bytes == 2 * 2 * 4 * 8 * 4
+
+
 class Model(nn.Module):
     """An embedding, a layer of this target and one operator that is torch's."""
 

@@ -88,10 +88,8 @@ void add_rms_norm(const Arg* args, int64_t task) {
   }
 }
 
-// The first 2 * half dims by halves; the others are copied.
 template <class T>
-void rotate_head(const T* x, const float* cosines, const float* sines, int64_t half, int64_t dim,
-                 T* out) {
+void rotate_head(const T* x, const float* cosines, const float* sines, int64_t half, T* out) {
   for (int64_t d = 0; d < half; d += kWidth) {
     const int64_t left = half - d;
     vf first = load(x + d, left), second = load(x + half + d, left);
@@ -99,7 +97,6 @@ void rotate_head(const T* x, const float* cosines, const float* sines, int64_t h
     store(out + d, first * cosine - second * sine, left);
     store(out + half + d, second * cosine + first * sine, left);
   }
-  std::copy(x + 2 * half, x + dim, out + 2 * half);
 }
 
 template <class T>
@@ -114,9 +111,12 @@ void rope(const Arg* args, int64_t task) {
   for (int64_t row = rows.first; row < rows.last; ++row) {
     const float* angles = table + row_within(positions[row], table_rows) * 2 * half;
     for (int i = 0; i < 2; ++i)
-      for (int64_t head = 0; head < heads[i]; ++head)
-        rotate_head(x[i] + row * strides[i] + head * dim, angles, angles + half, half, dim,
-                    out[i] + (row * heads[i] + head) * dim);
+      for (int64_t head = 0; head < heads[i]; ++head) {
+        const T* from = x[i] + row * strides[i] + head * dim;
+        T* to = out[i] + (row * heads[i] + head) * dim;
+        rotate_head(from, angles, angles + half, half, to);
+        if (2 * half < dim) std::copy(from + 2 * half, from + dim, to + 2 * half);
+      }
   }
 }
 
