@@ -52,10 +52,7 @@ uint32_t rank_key(float logit) {
 // Keeps the tokens with a larger key, and of those with this key the ids up to the last.
 struct Cut {
   uint32_t key = 0;
-  int64_t last_id = INT64_MAX;
-  bool keeps(uint32_t other, int64_t id) const {
-    return other > key || (other == key && id <= last_id);
-  }
+  int64_t last_id = INT64_MAX - 1;
 };
 
 // Keeps tokens in rank order as long as the mass of those before is below the goal.
@@ -119,14 +116,17 @@ class Draw {
   }
 
   void keep_top_k(int64_t k) {
-    begin();
+    begin(DBL_MIN);
     keep(Selection(keys_, ids_).run([](int32_t) { return 1.0; }, double(k)));
   }
 
   void keep_top_p(double p) {
-    begin();
+    const double all = total();
+    // All tokens lighter than this together weigh at most half of what may be dropped: the last
+    // token to keep is none of them. They are most of the vocabulary.
+    begin(std::max(0.5 * (1 - p) * all / double(size_), DBL_MIN));
     // A goal above 0 keeps at least the first token.
-    const double goal = std::max(p * total(), DBL_MIN);
+    const double goal = std::max(p * all, DBL_MIN);
     keep(Selection(keys_, ids_).run([this](int32_t id) { return weights_[id]; }, goal));
   }
 
@@ -182,20 +182,21 @@ class Draw {
     return id;
   }
 
-  // Candidates are the tokens that still weigh something.
-  void begin() {
+  // Candidates are the tokens of at least this weight.
+  void begin(double least) {
     ids_.resize(size_t(size_));
     size_t count = 0;
     for (int64_t id = 0; id < size_; ++id) {
       ids_[count] = int32_t(id);
-      count += weights_[id] > 0;
+      count += weights_[id] >= least;
     }
     ids_.resize(count);
   }
 
   void keep(const Cut& cut) {
-    for (int64_t id = 0; id < size_; ++id)
-      if (!cut.keeps(keys_[id], id)) weights_[id] = 0;
+    const int64_t end = std::min(size_, cut.last_id + 1);
+    for (int64_t id = 0; id < end; ++id) weights_[id] = keys_[id] >= cut.key ? weights_[id] : 0.0;
+    for (int64_t id = end; id < size_; ++id) weights_[id] = keys_[id] > cut.key ? weights_[id] : 0.0;
   }
 
   static constexpr int64_t kBlock = 256;
