@@ -138,6 +138,9 @@ class KernelSet(SamplerOperators, Protocol):
 
         ``block_offset [P]`` counts the blocks before the table: column w holds tokens from
         ``(block_offset[p] + w) * block_size`` on. None is 0 for all.
+
+        Caches may be ``torch.float8_e4m3fn``: they hold ``k / spec.k_scale`` rounded to nearest
+        even, at most 448 in size (NaN stays NaN). The new tokens too are attended to as stored.
         """
 
     def attend_decode(

@@ -20,6 +20,8 @@ namespace {
 // index i stands for (row i / group, head i % group).
 template <class T, class C>
 class Segment {
+  using Value = typename KeyTile<T, C>::Value;
+
  public:
   Segment(const Attention<T, C>& attention, int64_t kv_head, int64_t kv_heads)
       : a_(attention),
@@ -210,11 +212,16 @@ class Segment {
     for (int64_t first = first_, i = first_; i < end_; ++i) {
       const Span span = spans_[i];
       if (i + 1 < end_ && spans_[i + 1] == span) continue;
-      add_weighted(WeightedSum<C>{scores_ + first * padded_tokens_ + span.from, padded_tokens_,
-                                  decay_ + first, tile_.values() + span.from, head * a_.dim,
-                                  span.to - span.from, a_.dim,
-                                  sums_ + (head * size_ + first) * padded_dim_, padded_dim_},
-                   i + 1 - first);
+      const WeightedSum<Value> sum{scores_ + first * padded_tokens_ + span.from,
+                                   padded_tokens_,
+                                   decay_ + first,
+                                   tile_.values() + span.from,
+                                   head * a_.dim,
+                                   span.to - span.from,
+                                   a_.dim,
+                                   sums_ + (head * size_ + first) * padded_dim_,
+                                   padded_dim_};
+      add_weighted(sum, i + 1 - first);
       first = i + 1;
     }
   }

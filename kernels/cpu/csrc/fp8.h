@@ -11,15 +11,44 @@ struct fp8 {
 
 typedef uint8_t vb __attribute__((vector_size(kWidth)));
 
-inline vf load(const fp8* p) {
-  const vu bits = __builtin_convertvector(load_as<vb>(p), vu);
-  const vu sign = (bits & 0x80u) << 24, size = bits & 0x7fu;
-  // Exponent 0 counts 2^-9; others move from a bias of 7 to one of 127.
-  const vf small = __builtin_convertvector((vi)size, vf) * 0.001953125f;
-  const vf normal = (vf)((size << 20) + 0x3c000000u);
-  const vf number = select((vi)size < splat(8), small, normal);
-  const vf signed_number = (vf)((vu)number | sign);
-  return select((vi)size == splat(0x7f), splat(__builtin_nanf("")), signed_number);
+// Twice as many lanes, of 16 bits.
+constexpr int kNarrow = 2 * kWidth;
+typedef uint8_t vnb __attribute__((vector_size(kNarrow)));
+typedef uint16_t vnh __attribute__((vector_size(kNarrow * 2)));
+
+inline vnh min(vnh a, vnh b) { return b < a ? b : a; }
+
+// The same numbers in bf16, from size bits m: 0x3c00 + 16 m moves the exponent from a bias of 7 to
+// one of 127. Below 2^-6, m counts 2^-9: there the bits lie on steeper lines, all of them tangents
+// of one concave curve, down to 2^-9.
+inline vnh to_bf16(vnb codes) {
+  const vnh bits = __builtin_convertvector(codes, vnh), size = bits & 0x7f;
+  vnh number = min((size << 4) + 0x3c00, (size << 5) + 0x3b80);
+  number = min(number, min((size << 6) + 0x3b00, (size << 7) + 0x3a80));
+  number = size == 0 ? vnh{} : number;
+  number = size == 0x7f ? vnh{} + 0x7fc0 : number;
+  return number | (bits & 0x80) << 8;
+}
+
+inline void store(bf16* p, vnh bits) { std::memcpy(p, &bits, sizeof(bits)); }
+inline void store(float* p, vnh bits) {
+  vh halves[2];
+  std::memcpy(halves, &bits, sizeof(bits));
+  store(p, widen(halves[0]));
+  store(p + kWidth, widen(halves[1]));
+}
+
+// Widens a row to floats or bf16.
+template <class T>
+inline void copy_row(const fp8* from, int64_t width, T* to) {
+  int64_t d = 0;
+  for (; d + kNarrow <= width; d += kNarrow) store(to + d, to_bf16(load_as<vnb>(from + d)));
+  if (d == width) return;
+  fp8 codes[kNarrow] = {};
+  T numbers[kNarrow];
+  std::memcpy(codes, from + d, size_t(width - d));
+  store(numbers, to_bf16(load_as<vnb>(codes)));
+  std::memcpy(to + d, numbers, size_t(width - d) * sizeof(T));
 }
 
 inline void store(fp8* p, vf x) {

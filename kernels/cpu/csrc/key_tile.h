@@ -1,6 +1,7 @@
 // A tile of keys and values, found in the block cache through a request's table.
 //
-// Tiles start at multiples of a fixed number of tokens, wherever the table starts.
+// Tiles start at multiples of a fixed number of tokens, wherever the table starts. What is read of
+// an FP8 cache is widened once for all rows: keys to T, as products take them, values to bf16.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -11,22 +12,27 @@
 
 template <class T, class C>
 class KeyTile {
+  static constexpr bool kIsStaged = std::is_same<C, fp8>::value;
+
  public:
+  using Value = typename std::conditional<kIsStaged, bf16, C>::type;
+
   KeyTile(const Attention<T, C>& attention, int64_t kv_head, int64_t kv_heads, int64_t size)
       : a_(attention), kv_head_(kv_head), size_(size), width_(kv_heads * attention.dim) {}
 
   size_t bytes() const {
     return Scratch::bytes<T>(width_) + Scratch::bytes<T>(staged()) +
-           Scratch::bytes<int32_t>(size_) + Scratch::bytes<const T*>(size_) +
-           Scratch::bytes<const C*>(size_);
+           Scratch::bytes<Value>(staged()) + Scratch::bytes<int32_t>(size_) +
+           Scratch::bytes<const T*>(size_) + Scratch::bytes<const Value*>(size_);
   }
 
   void begin(Scratch& scratch, int64_t request) {
     zeros_ = scratch.take<T>(width_);
-    staged_ = scratch.take<T>(staged());
+    staged_keys_ = scratch.take<T>(staged());
+    staged_values_ = scratch.take<Value>(staged());
     valid_ = scratch.take<int32_t>(size_);
     keys_ = scratch.take<const T*>(size_);
-    values_ = scratch.take<const C*>(size_);
+    values_ = scratch.take<const Value*>(size_);
     std::fill_n(zeros_, width_, T{});
     table_ = a_.block_table + request * a_.table_width;
     first_ = (a_.block_offset ? int64_t(a_.block_offset[request]) : 0) * a_.block_size;
@@ -39,7 +45,7 @@ class KeyTile {
 
   // Of each token the first head; all bits of `valid` are set where there is a token.
   const T* const* keys() const { return keys_; }
-  const C* const* values() const { return values_; }
+  const Value* const* values() const { return values_; }
   const int32_t* valid() const { return valid_; }
 
   // Finds the tokens of the tile that starts at `base`. Those without a block read zeros and are
@@ -53,8 +59,9 @@ class KeyTile {
       for (int64_t i = 0; i < count; ++i) {
         const bool valid = block >= 0 && t + i < tokens;
         valid_[t + i] = valid ? -1 : 0;
-        keys_[t + i] = valid ? key(a_.k_cache + at + i * stride, t + i) : zeros_;
-        values_[t + i] = valid ? a_.v_cache + at + i * stride : (const C*)zeros_;
+        keys_[t + i] = valid ? staged(a_.k_cache + at + i * stride, t + i, staged_keys_) : zeros_;
+        values_[t + i] = valid ? staged(a_.v_cache + at + i * stride, t + i, staged_values_)
+                               : (const Value*)zeros_;
       }
     }
   }
@@ -77,8 +84,6 @@ class KeyTile {
   }
 
  private:
-  static constexpr bool kIsStaged = !std::is_same<T, C>::value;
-
   int64_t staged() const { return kIsStaged ? size_ * width_ : 0; }
 
   int64_t block_of(int64_t token) const {
@@ -87,22 +92,23 @@ class KeyTile {
     return block < a_.num_blocks ? block : -1;
   }
 
-  const T* key(const T* cached, int64_t) const { return cached; }
-
-  // Products of scores take keys in their own type: widened once, for all rows.
-  const T* key(const fp8* cached, int64_t token) {
-    T* row = staged_ + token * width_;
-    for (int64_t d = 0; d < width_; d += kWidth)
-      store(row + d, load(cached + d, width_ - d), width_ - d);
-    return row;
+  template <class To>
+  const To* staged(const To* cached, int64_t, To*) const {
+    return cached;
+  }
+  template <class To>
+  const To* staged(const fp8* cached, int64_t token, To* rows) const {
+    copy_row(cached, width_, rows + token * width_);
+    return rows + token * width_;
   }
 
   const Attention<T, C>& a_;
   int64_t kv_head_, size_, width_;
   int64_t first_ = 0, last_ = 0;
   const int32_t* table_ = nullptr;
-  T *zeros_ = nullptr, *staged_ = nullptr;
+  T *zeros_ = nullptr, *staged_keys_ = nullptr;
+  Value* staged_values_ = nullptr;
   int32_t* valid_ = nullptr;
   const T** keys_ = nullptr;
-  const C** values_ = nullptr;
+  const Value** values_ = nullptr;
 };

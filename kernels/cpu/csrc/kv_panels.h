@@ -2,7 +2,6 @@
 #pragma once
 #include <cstring>
 
-#include "fp8.h"
 #include "panel.h"
 
 // Panels of 16 tokens: 32-bit units (a float or a pair of bf16) are transposed in squares.

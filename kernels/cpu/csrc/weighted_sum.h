@@ -3,7 +3,7 @@
 // Each result is one chain of additions over ascending tokens, as in panel.h: how many rows or
 // columns are handled together changes no bit.
 #pragma once
-#include "fp8.h"
+#include "vector.h"
 
 constexpr int64_t kFewRows = 4;
 constexpr int kFewVectors = kWidth == 16 ? 4 : 2;
