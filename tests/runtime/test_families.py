@@ -14,13 +14,15 @@ import pytest
 import torch
 from hugging_face import assert_close
 from teacher_forcing import OneSequence, teacher_forced_logits
-from tiny_families import CASES
+from tiny_families import CASES, SIZES
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.models.architecture import Architecture
 from noria.runtime.models.decoder import Decoder
+from noria.runtime.models.families import read_architecture
+from noria.runtime.models.random_weights import RandomTensors
 from noria.runtime.models.rope_scaling import Rope
 from noria.runtime.models.sources import open_model
 
@@ -35,8 +37,10 @@ def decoder(folder: Path, target: Callable[[], KernelSet]) -> Decoder:
     return build(source.architecture, source.tensors, target)
 
 
-def build(architecture, tensors, target: Callable[[], KernelSet]) -> Decoder:
-    return Decoder(architecture, target(), tensors, dtype=torch.float32, max_model_len=NUM_TOKENS)
+def build(
+    architecture, tensors, target: Callable[[], KernelSet], dtype: torch.dtype = torch.float32
+) -> Decoder:
+    return Decoder(architecture, target(), tensors, dtype=dtype, max_model_len=NUM_TOKENS)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
@@ -115,3 +119,22 @@ def test_what_padding_holds_changes_no_bit(twins, name):
     )
 
     assert torch.equal(alone, among)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "phi3-longrope-short", "gemma2", "qwen3-moe-mixed"])
+def test_both_targets_compute_in_bfloat16_alike(name):
+    architecture = read_architecture(SIZES | CASES[name])
+    tensors = RandomTensors(architecture, seed=1)
+
+    cpu, reference = (
+        teacher_forced_logits(
+            build(architecture, tensors, target, torch.bfloat16),
+            TOKEN_IDS[:32],
+            chunks=CHUNKS,
+            cache_dtype=torch.bfloat16,
+        )
+        for target in (CpuKernels, ReferenceKernels)
+    )
+
+    assert cpu.dtype == torch.float32
+    assert (cpu - reference).square().mean().sqrt() < 0.02 * reference.square().mean().sqrt()
