@@ -3,7 +3,15 @@
 Integers only: no tensors, no requests, no files.
 """
 
-from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, bucket_work, cost_order
+from .buckets import (
+    Bucket,
+    BucketPlan,
+    DecodeBucket,
+    PrefillBucket,
+    ScoreBucket,
+    bucket_work,
+    cost_order,
+)
 from .ladder import (
     MAX_NUM_GRAPHS,
     SEQS,
@@ -27,7 +35,7 @@ from .padding import (
     waste_share,
 )
 from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_buckets
-from .policy import StepPolicy, WholePrompts, decode_context_need
+from .policy import FillPolicy, StepPolicy, decode_context_need
 
 __all__ = [
     "MAX_NUM_GRAPHS",
@@ -39,6 +47,7 @@ __all__ = [
     "BucketLists",
     "BucketPlan",
     "DecodeBucket",
+    "FillPolicy",
     "GraphRow",
     "Ladder",
     "NoBucketError",
@@ -46,10 +55,10 @@ __all__ = [
     "PlanLimits",
     "PlanTable",
     "PrefillBucket",
+    "ScoreBucket",
     "Spacing",
     "StepPadding",
     "StepPolicy",
-    "WholePrompts",
     "aligned_starts",
     "bucket_work",
     "cost_order",

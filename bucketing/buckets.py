@@ -51,6 +51,11 @@ class PrefillBucket:
         return self.num_tokens
 
     @property
+    def query_len(self) -> int:
+        """Most tokens of one request in a step."""
+        return self.num_tokens
+
+    @property
     def num_rows(self) -> int:
         """Rows of the graph's hidden states."""
         return self.num_tokens
@@ -64,6 +69,25 @@ class PrefillBucket:
     def label(self) -> str:
         """Name of the graph in tables, folders and messages."""
         return f"prefill_t{self.num_tokens}_c{self.context_len}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ScoreBucket(PrefillBucket):
+    """Shape of a prefill graph that returns the logits of all its rows.
+
+    >>> ScoreBucket(128, 2048).label
+    'score_t128_c2048'
+    """
+
+    @property
+    def phase(self) -> str:
+        """``score``."""
+        return "score"
+
+    @property
+    def label(self) -> str:
+        """Name of the graph in tables, folders and messages."""
+        return f"score_t{self.num_tokens}_c{self.context_len}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,7 +141,7 @@ class DecodeBucket:
 
 
 Bucket = PrefillBucket | DecodeBucket
-_B = TypeVar("_B", PrefillBucket, DecodeBucket)
+_B = TypeVar("_B", PrefillBucket, ScoreBucket, DecodeBucket)
 
 
 def bucket_work(num_rows: int, context_len: int) -> int:
@@ -139,7 +163,9 @@ def cost_order(bucket: Bucket) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """All graphs of an engine. Both tuples are kept in ascending ``cost_order``.
+    """All graphs of an engine. Its tuples are kept in ascending ``cost_order``.
+
+    ``score`` is empty where no request may ask for logprobs of its prompt.
 
     Raises:
         ValueError: a phase has no bucket, a bucket appears twice, the decode buckets differ in
@@ -155,14 +181,17 @@ class BucketPlan:
 
     prefill: tuple[PrefillBucket, ...]
     decode: tuple[DecodeBucket, ...]
+    score: tuple[ScoreBucket, ...] = ()
 
     def __post_init__(self) -> None:
-        """Validate and sort both phases."""
+        """Validate and sort the phases."""
         query_lens = sorted({bucket.query_len for bucket in self.decode})
         if len(query_lens) > 1:
             raise ValueError(f"decode buckets must share one query_len, got {query_lens}")
         object.__setattr__(self, "prefill", _checked("prefill", self.prefill))
         object.__setattr__(self, "decode", _checked("decode", self.decode))
+        if self.score:
+            object.__setattr__(self, "score", _checked("score", self.score))
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -172,7 +201,7 @@ class BucketPlan:
         graphs need is there already.
         """
         limits: tuple[Bucket, ...] = (self.prefill[-1], self.decode[-1])
-        others: tuple[Bucket, ...] = (*self.prefill[:-1], *self.decode[:-1])
+        others: tuple[Bucket, ...] = (*self.prefill[:-1], *self.decode[:-1], *self.score)
         return limits + tuple(sorted(others, key=cost_order, reverse=True))
 
     def pick_prefill(self, num_tokens: int, context_len: int) -> PrefillBucket:
@@ -186,6 +215,14 @@ class BucketPlan:
             NoBucketError: a need is larger than the limit bucket.
         """
         return _pick(self.prefill, "num_batched_tokens", num_tokens, context_len)
+
+    def pick_score(self, num_tokens: int, context_len: int) -> ScoreBucket:
+        """Return the cheapest bucket for logprobs of prompts, as ``pick_prefill`` does.
+
+        Raises:
+            NoBucketError: a need is larger than the limit bucket.
+        """
+        return _pick(self.score, "num_batched_tokens", num_tokens, context_len)
 
     def pick_decode(self, num_seqs: int, context_len: int) -> DecodeBucket:
         """Return the cheapest decode bucket that holds both needs; a bucket holds its own size.

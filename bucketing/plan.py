@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket
+from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, ScoreBucket
 from .ladder import Ladder, require_positive
 from .padding import packed_len, round_up, waste_share
 
@@ -97,11 +97,13 @@ class BucketLists:
     decode_context: tuple[int, ...] = ()
 
 
-def plan_buckets(limits: PlanLimits, lists: BucketLists) -> BucketPlan:
+def plan_buckets(limits: PlanLimits, lists: BucketLists, *, has_scores: bool = False) -> BucketPlan:
     """Combine the lists to a plan in which every step within the limits has a bucket.
 
     A prefill graph is left out only where no step can need it: where the most rows that packed
-    requests of its context take fit the next smaller graph.
+    requests of its context take fit the next smaller graph. ``has_scores`` adds one graph for
+    logprobs of prompts, of the fewest tokens: it returns the logits of every row, and longer
+    prompts run through it in chunks.
 
     Raises:
         ValueError: a list is empty, not strictly increasing, does not end with its limit, goes
@@ -140,7 +142,8 @@ def plan_buckets(limits: PlanLimits, lists: BucketLists) -> BucketPlan:
         for size in seqs
         for context_len in decode_contexts
     )
-    return BucketPlan(tuple(prefill), tuple(decode))
+    score = (ScoreBucket(tokens.sizes[0], limits.max_model_len),) if has_scores else ()
+    return BucketPlan(tuple(prefill), tuple(decode), score)
 
 
 def _limited(setting: str, sizes: Sequence[int], limit: int, limit_name: str) -> Ladder:
@@ -195,7 +198,7 @@ class GraphRow:
 
     @property
     def phase(self) -> str:
-        """``prefill`` or ``decode``."""
+        """``prefill``, ``decode`` or ``score``."""
         return self.bucket.phase
 
     @property
@@ -238,8 +241,11 @@ def describe(plan: BucketPlan, limits: PlanLimits) -> PlanTable:
     >>> [(row.label, row.smallest_need, row.table_width) for row in table.rows]
     [('prefill_t256_c512', 129, 32), ('decode_s2_c512', 1, 32), ('prefill_t128_c512', 1, 32)]
     """
-    needs = {**_smallest_needs(plan.prefill), **_smallest_needs(plan.decode)}
-    largest: dict[str, Bucket] = {"prefill": plan.prefill[-1], "decode": plan.decode[-1]}
+    phases: tuple[Sequence[Bucket], ...] = (plan.prefill, plan.decode, plan.score)
+    needs: dict[Bucket, int] = {}
+    for phase in phases:
+        needs |= _smallest_needs(phase)
+    largest = {phase[-1].phase: phase[-1] for phase in phases if phase}
     rows = (
         _describe_bucket(bucket, needs[bucket], largest[bucket.phase], limits)
         for bucket in plan.buckets

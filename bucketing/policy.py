@@ -1,4 +1,4 @@
-"""The step rule: how many tokens of which waiting requests run in the next prefill step.
+"""The step rule: how many tokens of which requests run in the next prefill step.
 
 Integers in, integers out: the scheduler asks it with live requests, a planner with traffic.
 """
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from .ladder import NoBucketError, require_positive
+from .ladder import require_positive
 from .padding import round_up
 
 
 class StepPolicy(Protocol):
-    """A way to fill a prefill step. Another way, such as chunks of prompts, is another class."""
+    """A way to fill a prefill step."""
 
     @abstractmethod
     def pack(self, waiting: Iterable[int]) -> tuple[int, ...]:
@@ -28,30 +28,25 @@ class StepPolicy(Protocol):
         Returns:
             One count of at least 1 for each request taken; a prefix of ``waiting`` in order,
             because nobody overtakes. Empty only if nothing waits.
-
-        Raises:
-            NoBucketError: the first request can never run under this policy.
         """
         ...
 
-    def num_to_pack(self, waiting: Iterable[int]) -> int:
-        """Return how many requests ``pack`` takes."""
-        return len(self.pack(waiting))
-
 
 @dataclass(frozen=True, slots=True)
-class WholePrompts(StepPolicy):
-    """Packs whole prompts, first come first served, up to the largest prefill bucket.
+class FillPolicy(StepPolicy):
+    """Fills the largest prefill bucket, first come first served.
+
+    The last prompt may be cut: what is left of it runs in later steps.
 
     Attributes:
         max_num_tokens: rows of the largest prefill bucket.
         max_num_seqs: requests that a prefill step has rows for.
         prefill_tile: each request starts at a multiple of it; the gaps count as rows.
 
-    >>> WholePrompts(max_num_tokens=512, max_num_seqs=8).pack([200, 300, 20, 1])
-    (200, 300)
-    >>> WholePrompts(max_num_tokens=512, max_num_seqs=8, prefill_tile=128).pack([200, 300, 20])
-    (200,)
+    >>> FillPolicy(max_num_tokens=512, max_num_seqs=8).pack([200, 300, 20, 1])
+    (200, 300, 12)
+    >>> FillPolicy(max_num_tokens=512, max_num_seqs=8, prefill_tile=128).pack([200, 300, 20])
+    (200, 256)
     """
 
     max_num_tokens: int
@@ -65,21 +60,15 @@ class WholePrompts(StepPolicy):
         require_positive("prefill_tile", self.prefill_tile)
 
     def pack(self, waiting: Iterable[int]) -> tuple[int, ...]:
-        """Return the lengths of the prompts at the head that fit one step together.
-
-        Raises:
-            NoBucketError: the first prompt alone is longer than the largest bucket.
-        """
+        """Return the tokens of each prompt at the head that run in one step together."""
         taken: list[int] = []
         start = 0
         for num_tokens in waiting:
             require_positive("waiting prompt length", num_tokens)
-            if not taken and num_tokens > self.max_num_tokens:
-                raise NoBucketError("num_batched_tokens", num_tokens, (self.max_num_tokens,))
-            if len(taken) == self.max_num_seqs or start + num_tokens > self.max_num_tokens:
+            if len(taken) == self.max_num_seqs or start >= self.max_num_tokens:
                 break
-            taken.append(num_tokens)
-            start += round_up(num_tokens, self.prefill_tile)
+            taken.append(min(num_tokens, self.max_num_tokens - start))
+            start += round_up(taken[-1], self.prefill_tile)
         return tuple(taken)
 
 

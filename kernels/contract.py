@@ -90,19 +90,61 @@ class KVGroup:
         row = self.num_kv_heads * (self.k_dim + self.v_dim) * self.dtype.itemsize
         return len(self.layers) * self.block_size * row
 
+    def first_live_block(self, num_computed_tokens: int) -> int:
+        """Return the logical block of the oldest key that the next token sees.
+
+        Blocks before it are never read again.
+        """
+        if self.window is None:
+            return 0
+        return max(0, num_computed_tokens + 1 - self.window) // self.block_size
+
+    def max_live_blocks(self, num_tokens: int, query_len: int) -> int:
+        """Return the most blocks that a request holds on its way to ``num_tokens`` tokens.
+
+        Args:
+            num_tokens: prompt and output.
+            query_len: most tokens of the request in one step.
+        """
+        return blocks_in_reach(num_tokens, self.block_size, self.window, query_len)
+
+
+def blocks_in_reach(context_len: int, block_size: int, window: int | None, query_len: int) -> int:
+    """Return the most blocks that ``query_len`` tokens see, their own included.
+
+    With a window they see ``window - 1`` tokens before the first of them; wherever in a block
+    that begins, one block more than those tokens fill holds them.
+    """
+    blocks = num_blocks_for(context_len, block_size)
+    if window is None:
+        return blocks
+    return min(blocks, 1 + num_blocks_for(window + query_len - 2, block_size))
+
 
 def num_blocks_for(num_tokens: int, block_size: int) -> int:
     """Return how many blocks hold ``num_tokens`` tokens."""
     return -(-num_tokens // block_size)
 
 
-def table_width(context_len: int, *, block_size: int, fold_blocks: int = 1) -> int:
+def table_width(
+    context_len: int,
+    *,
+    block_size: int,
+    fold_blocks: int = 1,
+    window: int | None = None,
+    query_len: int = 1,
+) -> int:
     """Return the number of block table columns for a context bucket.
 
-    ``fold_blocks`` is how many blocks a target gathers at once (1 on the CPU, 128 on NKI):
-    the width is a whole number of such folds, the surplus padded with PAD_BLOCK_ID.
+    Args:
+        context_len: most tokens of one request.
+        block_size: tokens of a block.
+        fold_blocks: how many blocks a target gathers at once (1 on the CPU, 128 on NKI): the
+            width is a whole number of such folds, the surplus padded with PAD_BLOCK_ID.
+        window: of the KV group; a table then holds only the blocks that a step can see.
+        query_len: most tokens of one request in a step.
     """
-    blocks = num_blocks_for(context_len, block_size)
+    blocks = blocks_in_reach(context_len, block_size, window, query_len)
     return -(-blocks // fold_blocks) * fold_blocks
 
 

@@ -62,6 +62,10 @@ class BlockPool:
                 self._free[block_id] = None
                 self._free.move_to_end(block_id, last=False)
 
+    def num_owners(self, block_id: int) -> int:
+        """How many tables hold the block."""
+        return self._ref_counts[block_id]
+
     def generation(self, block_id: int) -> int:
         """How often the block was handed out: a stale reference shows by an older number."""
         return self._generations[block_id]

@@ -9,16 +9,19 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
+from .constraint import TokenConstraint
 from .errors import RequestError
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
-from .request import FinishReason, Request
+from .random_draws import sample_seed
+from .request import FinishReason, Request, TextStream
 from .sampler_features import check_features
 from .sampling_params import SamplingParams
+from .sampling_state import SamplingState
 from .scheduler import Scheduler
 
 
@@ -28,15 +31,27 @@ class EngineLimits:
 
     vocab_size: int
     max_model_len: int
-    max_prompt_tokens: int
     sampler_features: frozenset[str]
-    max_logprobs: int = 20
+    max_logprobs: int
+    has_priorities: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputWatch:
+    """What looks at a sample's tokens as they come; called for each sample."""
+
+    new_text: Callable[[], TextStream | None]
+    new_constraint: Callable[[], TokenConstraint | None]
+
+
+NO_WATCH = OutputWatch(lambda: None, lambda: None)
 
 
 class Engine:
     """Runs requests to their end, one step at a time.
 
-    Threads may share an engine: submitting, stepping and cancelling exclude each other.
+    Threads may share an engine: submitting, stepping and cancelling exclude each other, and
+    whoever holds ``lock`` excludes all of them.
     """
 
     def __init__(
@@ -61,37 +76,47 @@ class Engine:
         self._kv_cache = kv_cache
         self._end_token_ids = end_token_ids
         self._unfinished: dict[str, Request] = {}
-        self._ids = itertools.count()
+        self._numbers = itertools.count()
         self._seeds = random.Random(seed)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     @property
     def has_unfinished(self) -> bool:
         """Whether any request waits or runs."""
         return bool(self._unfinished)
 
-    def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
-        """Queue a request.
+    def submit(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        watch: OutputWatch = NO_WATCH,
+    ) -> tuple[Request, ...]:
+        """Queue a prompt; return its ``params.n`` samples, each a request of its own.
+
+        Args:
+            priority: smaller runs first, where the scheduling policy is priority.
+            watch: what follows the tokens of each sample, to end it at a text or by a grammar.
 
         Raises:
             RequestError: the request can never run; nothing else is affected.
         """
         prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
-        check_features(params, self.limits.sampler_features, self.limits.max_logprobs)
-        _check_stop_ids(params, self.limits.vocab_size)
+        self._check_params(params, priority)
         max_total_tokens = self._check_size(len(prompt), params)
-        with self._lock:
-            request = self._new_request(prompt, params, max_total_tokens)
-            self._scheduler.add(request)
-            self._unfinished[request.request_id] = request
-        return request
+        with self.lock:
+            requests = self._new_requests(prompt, params, max_total_tokens, priority, watch)
+            self._scheduler.add(requests)
+            self._unfinished.update((request.request_id, request) for request in requests)
+        return requests
 
     def step(self) -> list[Request]:
         """Run one step; return the requests that got a token, the finished ones included.
 
         A step that raises changes nothing: the same requests can run again.
         """
-        with self._lock:
+        with self.lock:
             return self._step()
 
     def _step(self) -> list[Request]:
@@ -99,24 +124,26 @@ class Engine:
         if output is None:
             return []
         try:
-            tokens = self._runner.execute(output)
+            results = self._runner.execute(output)
         except BaseException:
             self._scheduler.undo(output)
             raise
+        self._scheduler.commit(output)
         updated = []
-        for scheduled, token in zip(output.requests, tokens, strict=True):
+        for scheduled, result in zip(output.requests, results, strict=True):
             request = self._unfinished[scheduled.request_id]
-            request.num_computed_tokens = scheduled.num_context_tokens
-            if token is not None:
-                request.append(token.token_id)
+            if result.prompt_logprobs:
+                request.add_prompt_logprobs(scheduled.num_computed_tokens, result.prompt_logprobs)
+            if result.token is not None:
+                request.append(result.token)
+                updated.append(request)
             if request.is_finished:
                 self._forget(request)
-            updated.append(request)
         return updated
 
     def cancel(self, request: Request) -> None:
         """End a request now and free its blocks; a finished one is left alone."""
-        with self._lock:
+        with self.lock:
             if not request.is_finished:
                 request.finish(FinishReason.CANCELLED)
                 self._forget(request)
@@ -130,47 +157,65 @@ class Engine:
         self._scheduler.remove(request)
         del self._unfinished[request.request_id]
 
-    def _new_request(
-        self, prompt: tuple[int, ...], params: SamplingParams, max_total_tokens: int
-    ) -> Request:
+    def _new_requests(
+        self,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        max_total_tokens: int,
+        priority: int,
+        watch: OutputWatch,
+    ) -> tuple[Request, ...]:
         end_token_ids = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             end_token_ids |= self._end_token_ids
-        return Request(
-            request_id=f"request-{next(self._ids)}",
-            prompt_token_ids=prompt,
-            params=params,
-            seed=self._seeds.getrandbits(64) if params.seed is None else params.seed,
-            end_token_ids=end_token_ids,
-            max_total_tokens=max_total_tokens,
-        )
+        seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
+        first = next(self._numbers)
+        numbers = [first, *(next(self._numbers) for _ in range(params.n - 1))]
+        requests = []
+        for sample, number in enumerate(numbers):
+            constraint = watch.new_constraint()
+            state = SamplingState(
+                params,
+                seed=sample_seed(seed, sample),
+                prompt_token_ids=prompt,
+                end_token_ids=end_token_ids,
+                vocab_size=self.limits.vocab_size,
+                constraint=constraint,
+            )
+            requests.append(
+                Request(
+                    request_id=f"request-{number}",
+                    prompt_token_ids=prompt,
+                    params=params,
+                    sampling_state=state,
+                    end_token_ids=end_token_ids,
+                    max_total_tokens=max_total_tokens,
+                    sample=sample,
+                    prompt_key=first,
+                    order=(priority, number),
+                    text=watch.new_text(),
+                    constraint=constraint,
+                )
+            )
+        return tuple(requests)
+
+    def _check_params(self, params: SamplingParams, priority: int) -> None:
+        check_features(params, self.limits.sampler_features, self.limits.max_logprobs)
+        if priority and not self.limits.has_priorities:
+            raise RequestError(f"priority is {priority}, but scheduling_policy is fcfs")
 
     def _check_size(self, num_prompt: int, params: SamplingParams) -> int:
         """Return the most tokens that the request may hold."""
-        limits = self.limits
-        if num_prompt > limits.max_model_len - 1:
+        limit = self.limits.max_model_len
+        if num_prompt > limit - 1:
             raise RequestError(
-                f"the prompt has {num_prompt} tokens; max_model_len {limits.max_model_len} allows "
-                f"{limits.max_model_len - 1} and one new token"
+                f"the prompt has {num_prompt} tokens; max_model_len {limit} allows "
+                f"{limit - 1} and one new token"
             )
-        if num_prompt > limits.max_prompt_tokens:
-            raise RequestError(
-                f"the prompt has {num_prompt} tokens; the largest of num_batched_tokens_buckets "
-                f"is {limits.max_prompt_tokens}, and a prompt runs in one step"
-            )
-        max_tokens = limits.max_model_len if params.max_tokens is None else params.max_tokens
-        max_total_tokens = min(num_prompt + max_tokens, limits.max_model_len)
+        max_tokens = limit if params.max_tokens is None else params.max_tokens
+        max_total_tokens = min(num_prompt + max_tokens, limit)
         self._kv_cache.check_fits(max_total_tokens)
         return max_total_tokens
-
-
-def _check_stop_ids(params: SamplingParams, vocab_size: int) -> None:
-    for token_id in params.stop_token_ids:
-        if token_id >= vocab_size:
-            raise RequestError(
-                f"stop_token_ids holds {token_id}; token ids of this model are "
-                f"0 .. {vocab_size - 1}"
-            )
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:

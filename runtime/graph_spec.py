@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..bucketing import DecodeBucket, PrefillBucket
+from ..bucketing import Bucket, DecodeBucket, ScoreBucket
 from ..kernels.contract import PAD_BLOCK_ID, PAD_SLOT_ID, table_width
+
+TOKEN_MASK = "token_mask"
+"""Name of the input that is 1 for rows that hold a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +30,40 @@ class GraphInput:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """What shapes depend on of a KV group: tokens per block, and the window of its layers."""
+
+    block_size: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphLayout:
     """What shapes depend on besides the bucket.
 
     Attributes:
-        block_sizes: tokens per block, per KV group.
+        groups: the KV groups.
         max_num_prefill_seqs: requests of a prefill step (P).
         prefill_tile: requests start at multiples of this many tokens in a prefill step.
         fold_blocks: block table widths are multiples of this.
+        has_experts: whether graphs take ``token_mask``: padding must reach no expert.
     """
 
-    block_sizes: tuple[int, ...]
+    groups: tuple[GroupLayout, ...]
     max_num_prefill_seqs: int
     prefill_tile: int
     fold_blocks: int
+    has_experts: bool = False
 
-    def table_width(self, group: int, context_len: int) -> int:
-        """Columns of a group's block table in a graph for this context length."""
-        block_size = self.block_sizes[group]
-        return table_width(context_len, block_size=block_size, fold_blocks=self.fold_blocks)
+    def table_width(self, group: int, bucket: Bucket) -> int:
+        """Columns of a group's block table in a bucket's graph."""
+        return table_width(
+            bucket.context_len,
+            block_size=self.groups[group].block_size,
+            fold_blocks=self.fold_blocks,
+            window=self.groups[group].window,
+            query_len=bucket.query_len,
+        )
 
 
 def slot_mapping_name(group: int) -> str:
@@ -58,22 +76,36 @@ def block_table_name(group: int) -> str:
     return f"block_table_{group}"
 
 
-def graph_spec(bucket: PrefillBucket | DecodeBucket, layout: GraphLayout) -> Sequence[GraphInput]:
-    """Return the inputs of the bucket's graph, in order."""
-    if isinstance(bucket, PrefillBucket):
-        return _prefill_spec(bucket, layout)
-    return _decode_spec(bucket, layout)
+def block_offset_name(group: int) -> str:
+    """Name of the blocks before the table of a KV group that has a window."""
+    return f"block_offset_{group}"
 
 
-def num_logits_rows(bucket: PrefillBucket | DecodeBucket, layout: GraphLayout) -> int:
-    """Rows of logits that the bucket's graph returns: one per request it can hold and query."""
-    if isinstance(bucket, PrefillBucket):
-        return layout.max_num_prefill_seqs
-    return bucket.num_rows
+def graph_spec(bucket: Bucket, layout: GraphLayout) -> Sequence[GraphInput]:
+    """Return the inputs of the bucket's graph, in order: the base ones, then extensions."""
+    if isinstance(bucket, DecodeBucket):
+        base = _decode_inputs(bucket)
+    else:
+        base = _prefill_inputs(bucket, layout)
+    return (*base, *_kv_inputs(bucket, layout), *_expert_inputs(bucket, layout))
 
 
-def _prefill_spec(bucket: PrefillBucket, layout: GraphLayout) -> Sequence[GraphInput]:
-    tokens, seqs = bucket.num_tokens, layout.max_num_prefill_seqs
+def num_seqs_rows(bucket: Bucket, layout: GraphLayout) -> int:
+    """Rows of block tables and lengths: the requests that the bucket's graph can hold."""
+    return bucket.num_seqs if isinstance(bucket, DecodeBucket) else layout.max_num_prefill_seqs
+
+
+def num_logits_rows(bucket: Bucket, layout: GraphLayout) -> int:
+    """Rows of logits that the bucket's graph returns.
+
+    One per request it can hold and query, of a graph that scores one per token.
+    """
+    every_row = isinstance(bucket, DecodeBucket | ScoreBucket)
+    return bucket.num_rows if every_row else layout.max_num_prefill_seqs
+
+
+def _prefill_inputs(bucket: Bucket, layout: GraphLayout) -> Sequence[GraphInput]:
+    tokens, seqs = bucket.num_rows, layout.max_num_prefill_seqs
     return (
         GraphInput("input_ids", (tokens,)),
         GraphInput("positions", (tokens,)),
@@ -81,12 +113,11 @@ def _prefill_spec(bucket: PrefillBucket, layout: GraphLayout) -> Sequence[GraphI
         GraphInput("tile_request", (tokens // layout.prefill_tile,), pad=-1),
         GraphInput("context_lens", (seqs,)),
         GraphInput("query_lens", (seqs,)),
-        GraphInput("logits_positions", (seqs,)),
-        *_kv_inputs(tokens, seqs, bucket.context_len, layout),
+        GraphInput("logits_positions", (num_logits_rows(bucket, layout),)),
     )
 
 
-def _decode_spec(bucket: DecodeBucket, layout: GraphLayout) -> Sequence[GraphInput]:
+def _decode_inputs(bucket: DecodeBucket) -> Sequence[GraphInput]:
     rows, seqs = bucket.num_rows, bucket.num_seqs
     return (
         GraphInput("input_ids", (rows,)),
@@ -94,14 +125,20 @@ def _decode_spec(bucket: DecodeBucket, layout: GraphLayout) -> Sequence[GraphInp
         GraphInput("context_lens", (seqs,)),
         GraphInput("query_lens", (seqs,)),
         GraphInput("logits_positions", (rows,)),
-        *_kv_inputs(rows, seqs, bucket.context_len, layout),
     )
 
 
-def _kv_inputs(rows: int, seqs: int, context_len: int, layout: GraphLayout) -> Sequence[GraphInput]:
-    slots, tables = [], []
-    for group in range(len(layout.block_sizes)):
-        width = layout.table_width(group, context_len)
+def _kv_inputs(bucket: Bucket, layout: GraphLayout) -> Sequence[GraphInput]:
+    rows, seqs = bucket.num_rows, num_seqs_rows(bucket, layout)
+    slots, tables, offsets = [], [], []
+    for group, kv in enumerate(layout.groups):
+        width = layout.table_width(group, bucket)
         slots.append(GraphInput(slot_mapping_name(group), (rows,), pad=PAD_SLOT_ID))
         tables.append(GraphInput(block_table_name(group), (seqs, width), pad=PAD_BLOCK_ID))
-    return (*slots, *tables)
+        if kv.window is not None:
+            offsets.append(GraphInput(block_offset_name(group), (seqs,)))
+    return (*slots, *tables, *offsets)
+
+
+def _expert_inputs(bucket: Bucket, layout: GraphLayout) -> Sequence[GraphInput]:
+    return (GraphInput(TOKEN_MASK, (bucket.num_rows,)),) if layout.has_experts else ()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..bucketing import BucketPlan, DecodeBucket, PrefillBucket
+from ..bucketing import Bucket, BucketPlan, DecodeBucket, ScoreBucket
 from ..kernels.kernel_set import KernelSet
+from .block_copies import BlockCopier
 from .errors import BackendError
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
 from .kv_cache import KVCache
@@ -20,12 +21,11 @@ from .model_graphs import ModelGraph
 from .model_inputs import Arrays
 from .models.decoder import Decoder
 from .sampled_token import SampledToken
-from .sampler import SamplerGraph, SamplerSet
+from .sampler import SamplerGraph, SamplerSet, ScorerGraph, compile_scorer
 from .sampler_stages import SamplerShape
 from .sampling_state import SamplerRow
 from .scheduler_output import Phase
 
-Bucket = PrefillBucket | DecodeBucket
 Progress = Callable[[str, int, int], None]
 """Called with a graph's label, how many are done and how many there are."""
 
@@ -74,6 +74,7 @@ class CompiledGraphs:
         self._models: dict[Bucket, CompiledGraph] = {}
         self._samplers: dict[int, SamplerSet] = {}
         self._logits: dict[int, Tensor] = {}
+        self.scorer: ScorerGraph | None = None
 
     def compile(self, plan: BucketPlan, progress: Progress) -> None:
         """Compile every graph of the plan, limit graphs first, and the samplers they need.
@@ -83,11 +84,14 @@ class CompiledGraphs:
         """
         buckets = plan.buckets
         max_model_len = max(bucket.context_len for bucket in buckets)
+        max_num_seqs = plan.decode[-1].num_seqs
+        self.copier = BlockCopier(self._cache, self._kernels, max_num_seqs=max_num_seqs)
+        self.num_compilations += self.copier.num_graphs
         for index, bucket in enumerate(buckets):
             progress(bucket.label, index, len(buckets))
             try:
                 self._models[bucket] = self._compile_model(bucket)
-                self._compile_samplers(num_logits_rows(bucket, self.layout), max_model_len)
+                self._compile_readers(bucket, max_model_len)
             except (RuntimeError, MemoryError) as error:
                 raise BackendError(_compile_failure(bucket, error)) from error
         progress("done", len(buckets), len(buckets))
@@ -117,17 +121,22 @@ class CompiledGraphs:
         spec = tuple(graph_spec(bucket, self.layout))
         inputs = {i.name: torch.full(i.shape, i.pad, dtype=torch.int32) for i in spec}
         logits = self._logits_buffer(num_logits_rows(bucket, self.layout))
-        phase = Phase.PREFILL if isinstance(bucket, PrefillBucket) else Phase.DECODE
         arguments = [inputs, self._cache.keys, self._cache.values]
         self.num_compilations += 1
-        run = self._kernels.compile(self._modules[phase], arguments, [logits])
+        run = self._kernels.compile(self._modules[Phase(bucket.phase)], arguments, [logits])
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 
-    def _compile_samplers(self, rows: int, max_model_len: int) -> None:
+    def _compile_readers(self, bucket: Bucket, max_model_len: int) -> None:
+        """Compile what reads the logits of the bucket's graph, where it is not there yet."""
+        rows = num_logits_rows(bucket, self.layout)
+        logits_RV = self._logits_buffer(rows)
+        if isinstance(bucket, ScoreBucket):
+            self.scorer = compile_scorer(self._kernels, logits_RV, self.max_logprobs)
+            self.num_compilations += 1
+            return
         if rows in self._samplers:
             return
-        logits_RV = self._logits_buffer(rows)
         shape = SamplerShape(rows, logits_RV.shape[1], max_model_len, self.max_logprobs)
         self._samplers[rows] = SamplerSet(self._kernels, logits_RV, shape, self.sampler_features)
         self.num_compilations += len(self._samplers[rows].graphs)
@@ -142,7 +151,7 @@ class CompiledGraphs:
 
 def _compile_failure(bucket: Bucket, error: Exception) -> str:
     reason = str(error).strip().split("\n")[0] or type(error).__name__
-    setting = {"prefill": "max_num_batched_tokens", "decode": "max_num_seqs"}[bucket.phase]
+    setting = "max_num_seqs" if isinstance(bucket, DecodeBucket) else "max_num_batched_tokens"
     return (
         f"graph {bucket.label} failed to compile: {reason}; lower {setting} or max_model_len, "
         f"or take its size out of the bucket lists"

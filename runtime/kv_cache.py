@@ -3,78 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ..kernels.contract import KVGroup, num_blocks_for
+from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .errors import ConfigError
 from .models.architecture import Architecture
 from .process_limits import free_memory_bytes
 from .settings import MAX_INT32
 
+MIN_NUM_BLOCKS = 2
+"""The null block and one more."""
 AUTO_MEMORY_SHARE = 0.5
 """Share of the memory free after loading the weights that `num_blocks: auto` may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """The number of blocks of every group, and how it was found."""
+    """The number of blocks of each group, and how they were found."""
 
-    num_blocks: int
+    num_blocks: tuple[int, ...]
     reason: str
 
 
 def size_cache(
-    group: KVGroup, *, max_num_seqs: int, max_model_len: int, memory_bytes: int | None
+    groups: Sequence[KVGroup],
+    *,
+    max_num_seqs: int,
+    max_model_len: int,
+    max_query_len: int,
+    memory_bytes: int | None,
 ) -> CacheSize:
     """Resolve ``num_blocks: auto`` once: what full use needs, within the memory and int32 slots.
 
     Args:
-        group: the KV group; its ``num_blocks`` is ignored.
+        groups: the KV groups; their ``num_blocks`` is ignored.
         max_num_seqs: requests that run at the same time.
         max_model_len: tokens per request at most.
+        max_query_len: tokens of a request in one step at most.
         memory_bytes: ``kv_cache_memory``; None means half of the memory that is free now.
 
     Raises:
         ConfigError: one request of ``max_model_len`` tokens does not fit.
     """
-    per_request = num_blocks_for(max_model_len, group.block_size)
+    per_request = [group.max_live_blocks(max_model_len, max_query_len) for group in groups]
     full_use = f"{max_num_seqs} requests of {max_model_len} tokens"
-    wanted = CacheSize(max_num_seqs * per_request + 1, full_use)
-    slots = CacheSize(MAX_INT32 // group.block_size, "slots are int32")
-    size = min(wanted, _size_in_memory(group, memory_bytes), slots, key=lambda s: s.num_blocks)
-    if size.num_blocks < per_request + 1:
-        raise ConfigError(
-            f"num_blocks: auto finds place for {size.num_blocks} blocks of {group.block_bytes:,} "
-            f"bytes ({size.reason}); one request of max_model_len {max_model_len} needs "
-            f"{per_request} and the null block: lower max_model_len or give more memory"
-        )
+    wanted = CacheSize(tuple(max_num_seqs * need + 1 for need in per_request), full_use)
+    slots = CacheSize(tuple(MAX_INT32 // group.block_size for group in groups), "slots are int32")
+    in_memory = _size_in_memory(groups, per_request, memory_bytes)
+    size = min(wanted, in_memory, slots, key=lambda size: size.num_blocks[0])
+    for group, num_blocks, need in zip(groups, size.num_blocks, per_request, strict=True):
+        if num_blocks < need + 1:
+            raise ConfigError(
+                f"num_blocks: auto finds place for {num_blocks} blocks of {group.block_bytes:,} "
+                f"bytes ({size.reason}); one request of max_model_len {max_model_len} needs "
+                f"{need} and the null block: lower max_model_len or give more memory"
+            )
     return size
 
 
-def check_memory(size: CacheSize, group: KVGroup) -> None:
+def check_memory(size: CacheSize, groups: Sequence[KVGroup]) -> None:
     """Refuse a cache that is larger than the memory that is free now.
 
     Raises:
         ConfigError: it does not fit; the text says how many bytes are needed and free.
     """
-    needed, free = size.num_blocks * group.block_bytes, free_memory_bytes()
+    sizes = zip(groups, size.num_blocks, strict=True)
+    needed = sum(num_blocks * group.block_bytes for group, num_blocks in sizes)
+    free = free_memory_bytes()
     if needed > free:
+        listed = " + ".join(map(str, size.num_blocks))
+        block_bytes = " and ".join(f"{group.block_bytes:,}" for group in groups)
         raise ConfigError(
-            f"num_blocks: {size.num_blocks} ({size.reason}) makes a KV cache of {needed:,} bytes, "
-            f"{group.block_bytes:,} a block; {free:,} bytes of memory are free"
+            f"num_blocks: {listed} ({size.reason}) makes a KV cache of {needed:,} bytes, "
+            f"{block_bytes} a block; {free:,} bytes of memory are free"
         )
 
 
-def _size_in_memory(group: KVGroup, memory_bytes: int | None) -> CacheSize:
+def _size_in_memory(
+    groups: Sequence[KVGroup], per_request: Sequence[int], memory_bytes: int | None
+) -> CacheSize:
+    """Share memory out so that every group holds as many requests; the null blocks come first."""
     source = "kv_cache_memory"
     if memory_bytes is None:
         memory_bytes = int(free_memory_bytes() * AUTO_MEMORY_SHARE)
         source = f"{AUTO_MEMORY_SHARE:.0%} of free memory"
-    return CacheSize(memory_bytes // group.block_bytes, f"{source}, {memory_bytes:,} bytes")
+    left = memory_bytes - sum(group.block_bytes for group in groups)
+    pairs = zip(groups, per_request, strict=True)
+    request_bytes = sum(group.block_bytes * need for group, need in pairs)
+    num_blocks = tuple(1 + max(0, left) * need // request_bytes for need in per_request)
+    return CacheSize(num_blocks, f"{source}, {memory_bytes:,} bytes")
 
 
 class KVCache:
@@ -101,18 +122,27 @@ class KVCache:
     def clear_blocks(self, block_ids: Sequence[int]) -> None:
         """Set blocks back to zero in every layer."""
         for cache in (*self.keys, *self.values):
-            cache[list(block_ids)] = 0
+            cache.view(torch.uint8)[list(block_ids)] = 0  # FP8 tensors take no index
+
+
+def sized(groups: Sequence[KVGroup], size: CacheSize) -> tuple[KVGroup, ...]:
+    """Return the groups with their numbers of blocks."""
+    sizes = zip(groups, size.num_blocks, strict=True)
+    return tuple(replace(group, num_blocks=num_blocks) for group, num_blocks in sizes)
 
 
 def decoder_groups(
-    architecture: Architecture, *, num_blocks: int, block_size: int, dtype: torch.dtype
+    architecture: Architecture, *, block_size: int, dtype: torch.dtype
 ) -> tuple[KVGroup, ...]:
-    """Return the KV groups of a decoder: one per distinct window, in order of first layer."""
+    """Return the KV groups of a decoder: one per distinct window, in order of first layer.
+
+    Their numbers of blocks are still to be found, see ``sized``.
+    """
     windows = dict.fromkeys(kind.window for kind in architecture.layers)
     return tuple(
         KVGroup(
             layers=tuple(i for i, kind in enumerate(architecture.layers) if kind.window == window),
-            num_blocks=num_blocks,
+            num_blocks=MIN_NUM_BLOCKS,
             block_size=block_size,
             num_kv_heads=architecture.num_kv_heads,
             k_dim=architecture.head_dim,

@@ -9,30 +9,30 @@ from typing import cast
 
 from .config import Config, load_config, parse_config
 from .conversation import Conversation, Message, Tool
+from .engine import OutputWatch
 from .errors import NoriaError, RequestError
 from .graphs import Progress
 from .loading import LoadedEngine, load_engine
-from .models.tokenizer import StreamDecoder
-from .outputs import RequestOutput
+from .outputs import Completion, RequestOutput
 from .prompts import Prompt, prompt_list
-from .request import FinishReason, Request
+from .request import Request
 from .request_texts import RequestTexts
 from .sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
 class _Submission:
-    """A prompt on its way: its request, or why there is none."""
+    """A prompt on its way: its samples, or why there are none."""
 
     prompt: str | None
     token_ids: tuple[int, ...]
-    request: Request | None = None
+    samples: tuple[Request, ...] = ()
     error: str | None = None
 
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing to wait for."""
-        return self.request is None or self.request.is_finished
+        return all(sample.is_finished for sample in self.samples)
 
 
 class LLM:
@@ -72,16 +72,20 @@ class LLM:
         self,
         prompts: Prompt | Iterable[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
     ) -> list[RequestOutput]:
         """Generate for all prompts; outputs are in the order of the prompts.
 
         Args:
             prompts: texts, lists of token ids or conversations; one alone is a list of one.
             params: one for all, or one each; None takes the configuration's.
+            priority: one for all, or one each; smaller runs first. Needs ``scheduling_policy:
+                priority``.
 
         A prompt that can never run gives an output whose ``error`` says why; the others run.
         """
-        outputs = dict(self.iterate(prompts, params))
+        outputs = dict(self.iterate(prompts, params, priority=priority))
         return [outputs[index] for index in range(len(outputs))]
 
     def chat(
@@ -106,22 +110,28 @@ class LLM:
         self,
         prompts: Prompt | Iterable[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
     ) -> Iterator[tuple[int, RequestOutput]]:
         """Generate like ``generate``, yielding (prompt index, output) as requests finish."""
-        for finished in self.iterate_steps(prompts, params):
+        for finished in self.iterate_steps(prompts, params, priority=priority):
             yield from finished
 
     def iterate_steps(
         self,
         prompts: Prompt | Iterable[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
     ) -> Iterator[list[tuple[int, RequestOutput]]]:
         """Generate like ``iterate``, yielding after each step what finished in it, often nothing.
 
         A caller that stops between steps has lost nothing that was finished.
         """
         given = prompt_list(prompts)
-        yield from self._run(given, self._params_each(params, len(given)))
+        count = len(given)
+        params_each = self._params_each(params, count)
+        yield from self._run(given, params_each, _priority_each(priority, count))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[str]:
         """Yield the text of one request in pieces, each of whole characters.
@@ -131,84 +141,73 @@ class LLM:
         Raises:
             RequestError: the request can never run, or the model has no tokenizer.
         """
-        decoder = StreamDecoder(self._texts.tokenizer)
         (one,) = self._params_each(params, 1)
+        if one.n > 1:
+            raise RequestError(f"n is {one.n}; stream gives the text of one sample")
+        assert self._texts.tokenizer, "raises where the model has none"
         submission = self._submit(prompt, one)
-        if submission.request is None:
+        if submission.error is not None:
             raise RequestError(submission.error)
-        request = submission.request
+        (request,) = submission.samples
         try:
-            yield from self._pieces(request, decoder)
+            yield from self._pieces(request)
         finally:
             self._engine.cancel(request)
 
-    def _pieces(self, request: Request, decoder: StreamDecoder) -> Iterator[str]:
-        """Step until the request ends, decoding its tokens, whoever ran the steps."""
-        num_given = 0
-        while True:
-            token_ids = _text_token_ids(request)
-            if num_given < len(token_ids):
-                num_given += 1
-                if text := decoder.push(token_ids[num_given - 1]):
-                    yield text
-            elif request.is_finished:
-                break
-            else:
+    def _pieces(self, request: Request) -> Iterator[str]:
+        """Step until the request ends, giving its text, whoever ran the steps.
+
+        Raises:
+            RequestError: the request ended with an error.
+        """
+        is_finished = False
+        while not is_finished:
+            with self._engine.lock:  # another thread's step may be adding to the text
+                is_finished = request.is_finished
+                piece = request.text.take() if request.text else ""
+            if piece:
+                yield piece
+            if not is_finished:
                 self._engine.step()
-        if text := decoder.flush():
-            yield text
+        if request.error is not None:
+            raise RequestError(request.error)
 
     def _run(
-        self, prompts: Sequence[Prompt], params: Sequence[SamplingParams]
+        self,
+        prompts: Sequence[Prompt],
+        params: Sequence[SamplingParams],
+        priorities: Sequence[int],
     ) -> Iterator[list[tuple[int, RequestOutput]]]:
         submissions: list[_Submission] = []
         try:
-            for prompt, one in zip(prompts, params, strict=True):
-                submissions.append(self._submit(prompt, one))
+            for prompt, one, priority in zip(prompts, params, priorities, strict=True):
+                submissions.append(self._submit(prompt, one, priority))
             pending = dict(enumerate(submissions))
             while pending:
                 # Asked of the requests, not of the step: another caller may have run it.
                 finished = [index for index, one in pending.items() if one.is_finished]
-                yield [(index, self._output(pending.pop(index))) for index in finished]
+                yield [(index, _output(pending.pop(index))) for index in finished]
                 if pending:
                     self._engine.step()
         finally:
             for submission in submissions:
-                if submission.request is not None:
-                    self._engine.cancel(submission.request)
+                for sample in submission.samples:
+                    self._engine.cancel(sample)
 
-    def _submit(self, prompt: Prompt, params: SamplingParams) -> _Submission:
+    def _submit(self, prompt: Prompt, params: SamplingParams, priority: int = 0) -> _Submission:
         text = prompt if isinstance(prompt, str) else None
         token_ids: Sequence[int] = ()
         try:
             token_ids = self._texts.token_ids(prompt)
             params = self._texts.read_params(params)
-            return _Submission(text, tuple(token_ids), self._engine.submit(token_ids, params))
+            watch = OutputWatch(
+                new_text=lambda: self._texts.new_text(params),
+                new_constraint=lambda: self._texts.new_constraint(params),
+            )
+            samples = self._engine.submit(token_ids, params, priority=priority, watch=watch)
+            return _Submission(text, tuple(token_ids), samples)
         except RequestError as error:
             return _Submission(text, tuple(token_ids), error=str(error))
-
-    def _output(self, submission: _Submission) -> RequestOutput:
-        request = submission.request
-        if request is None:
-            return RequestOutput(
-                request_id="",
-                prompt=submission.prompt,
-                prompt_token_ids=submission.token_ids,
-                token_ids=(),
-                text=None,
-                finish_reason="error",
-                error=submission.error,
-            )
-        assert request.finish_reason is not None
-        tokenizer = self.loaded.source.tokenizer
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt=submission.prompt,
-            prompt_token_ids=request.prompt_token_ids,
-            token_ids=tuple(request.output_token_ids),
-            text=tokenizer.decode(_text_token_ids(request)) if tokenizer else None,
-            finish_reason=request.finish_reason.value,
-        )
 
     def _params_each(
         self, params: SamplingParams | Sequence[SamplingParams] | None, count: int
@@ -223,11 +222,40 @@ class LLM:
         return params
 
 
-def _text_token_ids(request: Request) -> Sequence[int]:
-    """Return the generated tokens less the end token, which is not text."""
-    if request.finish_reason is FinishReason.STOP:
-        return request.output_token_ids[:-1]
-    return request.output_token_ids
+def _priority_each(priority: int | Sequence[int], count: int) -> Sequence[int]:
+    if isinstance(priority, int):
+        return [priority] * count
+    if len(priority) != count:
+        raise NoriaError(f"{len(priority)} priorities for {count} prompts; give one or all")
+    return priority
+
+
+def _output(submission: _Submission) -> RequestOutput:
+    if not submission.samples:
+        return RequestOutput("", submission.prompt, submission.token_ids, error=submission.error)
+    first = submission.samples[0]
+    has_prompt_logprobs = first.params.prompt_logprobs is not None
+    completions = tuple(_completion(sample) for sample in submission.samples)
+    return RequestOutput(
+        request_id=first.request_id,
+        prompt=submission.prompt,
+        prompt_token_ids=first.prompt_token_ids,
+        completions=completions,
+        prompt_logprobs=tuple(first.prompt_logprobs) if has_prompt_logprobs else None,
+        error=next((one.error for one in completions if one.error is not None), None),
+    )
+
+
+def _completion(request: Request) -> Completion:
+    assert request.finish_reason is not None
+    has_logprobs = request.params.logprobs is not None
+    return Completion(
+        token_ids=tuple(request.output_token_ids),
+        text=None if request.text is None else request.text.text,
+        finish_reason=request.finish_reason.value,
+        logprobs=tuple(request.output_logprobs) if has_logprobs else None,
+        error=request.error,
+    )
 
 
 def _as_config(config: Config | Mapping[str, object] | str | Path) -> Config:

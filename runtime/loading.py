@@ -6,11 +6,11 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from ..bucketing import BucketPlan, PlanLimits, WholePrompts
+from ..bucketing import BucketPlan, FillPolicy, PlanLimits
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .backends import load_kernels
@@ -18,7 +18,7 @@ from .config import Config
 from .engine import Engine, EngineLimits
 from .errors import BackendError, ConfigError, ModelError
 from .graphs import CompiledGraphs, Progress
-from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache
+from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache, sized
 from .kv_cache_dtype import cache_dtype, cache_scales
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
@@ -28,6 +28,7 @@ from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan, graph_layout, plan_limits
 from .process_limits import free_memory_bytes, usable_cpus
 from .scheduler import Scheduler
+from .scheduler_output import Phase
 from .warmup import InvarianceReport, warm_up
 
 ROPE_BYTES = 4
@@ -73,20 +74,18 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
             max_model_len=config.max_model_len,
             kv_scales=cache_scales(config, source),
         )
-    cache_size = _cache_size(config, source.architecture)
     groups = decoder_groups(
-        source.architecture,
-        num_blocks=cache_size.num_blocks,
-        block_size=config.block_size,
-        dtype=cache_dtype(config),
+        source.architecture, block_size=config.block_size, dtype=cache_dtype(config)
     )
+    cache_size = _cache_size(config, groups)
+    groups = sized(groups, cache_size)
     with _memory_for("the KV cache", "lower num_blocks or kv_cache_memory"):
         cache = KVCache(groups, kernels)
     graphs = CompiledGraphs(
         model,
         kernels,
         cache,
-        layout=graph_layout(config, kernels),
+        layout=graph_layout(config, kernels, groups, has_experts=source.architecture.has_experts),
         sampler_features=config.sampler_features,
         max_logprobs=config.max_logprobs,
     )
@@ -96,7 +95,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     if not invariance.is_invariant:
         LOG.warning("%s", invariance)
     runner = ModelRunner(plan, graphs, graphs.layout)
-    engine = _engine(config, source, runner, groups)
+    engine = _engine(config, source, plan, runner, groups)
     return LoadedEngine(engine, runner, graphs, plan, source, model, cache, cache_size, invariance)
 
 
@@ -157,19 +156,18 @@ def _set_num_threads(num_threads: int | None) -> None:
     torch.set_num_threads(num_threads)
 
 
-def _cache_size(config: Config, architecture: Architecture) -> CacheSize:
-    dtype = cache_dtype(config)
-    (group,) = decoder_groups(architecture, num_blocks=2, block_size=config.block_size, dtype=dtype)
+def _cache_size(config: Config, groups: tuple[KVGroup, ...]) -> CacheSize:
     if config.num_blocks != "auto":
-        size = CacheSize(config.num_blocks, "as configured")
+        size = CacheSize((config.num_blocks,) * len(groups), "as configured")
     else:
         size = size_cache(
-            group,
+            groups,
             max_num_seqs=config.max_num_seqs,
             max_model_len=config.max_model_len,
+            max_query_len=config.num_batched_tokens_buckets[-1],
             memory_bytes=config.kv_cache_memory_bytes,
         )
-    check_memory(size, group)
+    check_memory(size, groups)
     return size
 
 
@@ -178,23 +176,31 @@ def _limits(config: Config, kernels: KernelSet) -> PlanLimits:
 
 
 def _engine(
-    config: Config, source: LoadedModel, runner: ModelRunner, groups: tuple[KVGroup, ...]
+    config: Config,
+    source: LoadedModel,
+    plan: BucketPlan,
+    runner: ModelRunner,
+    groups: tuple[KVGroup, ...],
 ) -> Engine:
-    kv_cache = KVCacheManager(groups)
-    policy = WholePrompts(
+    kv_cache = KVCacheManager(groups, max_query_len=config.num_batched_tokens_buckets[-1])
+    fill = FillPolicy(
         max_num_tokens=config.num_batched_tokens_buckets[-1],
         max_num_seqs=config.max_num_prefill_seqs,
         prefill_tile=runner.layout.prefill_tile,
     )
+    policies = {Phase.PREFILL: fill}
+    if plan.score:
+        policies[Phase.SCORE] = replace(fill, max_num_tokens=plan.score[-1].num_tokens)
+    scheduler = Scheduler(kv_cache, policies, max_num_seqs=config.max_num_seqs)
     limits = EngineLimits(
         vocab_size=source.architecture.vocab_size,
         max_model_len=config.max_model_len,
-        max_prompt_tokens=config.num_batched_tokens_buckets[-1],
         sampler_features=frozenset(config.sampler_features),
         max_logprobs=config.max_logprobs,
+        has_priorities=config.scheduling_policy == "priority",
     )
     return Engine(
-        Scheduler(kv_cache, policy, max_num_seqs=config.max_num_seqs),
+        scheduler,
         runner,
         kv_cache,
         limits=limits,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
-from .graph_spec import block_table_name, slot_mapping_name
+from .graph_spec import TOKEN_MASK, block_offset_name, block_table_name, slot_mapping_name
 from .models.decoder import Decoder
 from .scheduler_output import Phase
 
@@ -37,7 +37,7 @@ class ModelStep:
     @property
     def token_mask(self) -> Tensor:
         """Int32 ``[R]``: 1 for a token, 0 for padding; an input of models with experts."""
-        return self.inputs["token_mask"]
+        return self.inputs[TOKEN_MASK]
 
 
 class PrefillStep(ModelStep):
@@ -58,6 +58,7 @@ class PrefillStep(ModelStep):
             context_lens_P=inputs["context_lens"],
             query_lens_P=inputs["query_lens"],
             spec=self.specs[layer],
+            block_offset=inputs.get(block_offset_name(group)),
         )
 
 
@@ -77,10 +78,11 @@ class DecodeStep(ModelStep):
             context_lens_S=inputs["context_lens"],
             query_lens_S=inputs["query_lens"],
             spec=self.specs[layer],
+            block_offset=inputs.get(block_offset_name(group)),
         )
 
 
-STEPS = {Phase.PREFILL: PrefillStep, Phase.DECODE: DecodeStep}
+STEPS = {Phase.PREFILL: PrefillStep, Phase.SCORE: PrefillStep, Phase.DECODE: DecodeStep}
 
 
 class ModelGraph(nn.Module):

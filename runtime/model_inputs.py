@@ -13,7 +13,14 @@ import numpy.typing as npt
 import torch
 
 from ..kernels.contract import NULL_BLOCK_ID, compute_slots, remap_null_block
-from .graph_spec import GraphInput, GraphLayout, block_table_name, slot_mapping_name
+from .graph_spec import (
+    TOKEN_MASK,
+    GraphInput,
+    GraphLayout,
+    block_offset_name,
+    block_table_name,
+    slot_mapping_name,
+)
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 
 Int32Array = npt.NDArray[np.int32]
@@ -44,6 +51,12 @@ def fill_prefill(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: G
     _write_block_tables(arrays, requests, layout)
 
 
+def fill_score(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout) -> None:
+    """Write a prefill step that returns the logits of every row."""
+    fill_prefill(arrays, requests, layout)
+    arrays["logits_positions"][:] = range(len(arrays["logits_positions"]))
+
+
 def fill_decode(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout) -> None:
     """Write a decode step over padding: request s owns rows ``s*Q .. s*Q + Q - 1``."""
     query_len = len(arrays["input_ids"]) // len(arrays["query_lens"])
@@ -58,7 +71,7 @@ def fill_decode(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: Gr
     _write_block_tables(arrays, requests, layout)
 
 
-_FILL = {Phase.PREFILL: fill_prefill, Phase.DECODE: fill_decode}
+_FILL = {Phase.PREFILL: fill_prefill, Phase.SCORE: fill_score, Phase.DECODE: fill_decode}
 
 
 def fill_step(
@@ -75,19 +88,27 @@ def _write_tokens(
     positions = np.arange(request.num_computed_tokens, request.num_context_tokens, dtype=np.int32)
     arrays["input_ids"][rows] = request.token_ids
     arrays["positions"][rows] = positions
-    for group, block_size in enumerate(layout.block_sizes):
-        block_ids = np.asarray(request.block_tables[group], dtype=np.int32)
-        arrays[slot_mapping_name(group)][rows] = compute_slots(block_ids, positions, block_size)
+    if TOKEN_MASK in arrays:
+        arrays[TOKEN_MASK][rows] = 1
+    for group, kv in enumerate(layout.groups):
+        table = request.block_tables[group]
+        block_ids = np.asarray(table.block_ids, dtype=np.int32)
+        in_table = positions - np.int32(table.first_block * kv.block_size)
+        slots = compute_slots(block_ids, in_table, kv.block_size)
+        arrays[slot_mapping_name(group)][rows] = slots
 
 
 def _write_block_tables(
     arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout
 ) -> None:
-    for group in range(len(layout.block_sizes)):
+    for group, kv in enumerate(layout.groups):
         target = arrays[block_table_name(group)]
         table = np.full(target.shape, NULL_BLOCK_ID, dtype=np.int32)
         for row, request in enumerate(requests):
-            block_ids = request.block_tables[group]
+            block_ids = request.block_tables[group].block_ids
             table[row, : len(block_ids)] = block_ids
+        if kv.window is not None:
+            first_blocks = [request.block_tables[group].first_block for request in requests]
+            arrays[block_offset_name(group)][: len(requests)] = first_blocks
         # The remap is out of place: the table keeps the null block, only the graph sees -1.
         target[...] = remap_null_block(torch.from_numpy(table)).numpy()

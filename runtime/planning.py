@@ -5,12 +5,14 @@ A plan needs no torch either, which the modules of graphs and kernels import.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..bucketing import BucketLists, BucketPlan, PlanLimits, plan_buckets
 from .config import Config
 
 if TYPE_CHECKING:
+    from ..kernels.contract import KVGroup
     from ..kernels.kernel_set import KernelSet
     from .graph_spec import GraphLayout
 
@@ -36,16 +38,20 @@ def bucket_plan(config: Config, limits: PlanLimits) -> BucketPlan:
         prefill_context=config.prefill_context_length_buckets,
         decode_context=config.decode_context_length_buckets,
     )
-    return plan_buckets(limits, lists)
+    has_scores = "prompt_logprobs" in config.sampler_features
+    return plan_buckets(limits, lists, has_scores=has_scores)
 
 
-def graph_layout(config: Config, kernels: KernelSet) -> GraphLayout:
+def graph_layout(
+    config: Config, kernels: KernelSet, groups: Sequence[KVGroup], *, has_experts: bool = False
+) -> GraphLayout:
     """Return what the shapes of graphs depend on besides their buckets."""
-    from .graph_spec import GraphLayout
+    from .graph_spec import GraphLayout, GroupLayout
 
     return GraphLayout(
-        block_sizes=(config.block_size,),
+        groups=tuple(GroupLayout(group.block_size, group.window) for group in groups),
         max_num_prefill_seqs=config.max_num_prefill_seqs,
         prefill_tile=kernels.prefill_tile,
         fold_blocks=kernels.fold_blocks,
+        has_experts=has_experts,
     )

@@ -1,4 +1,4 @@
-"""What the scheduler hands to the model runner: one step, in plain values."""
+"""What the scheduler hands to the model runner, and what comes back: plain values of one step."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from .kv_cache_manager import BlockTables
-from .sampling_params import SamplingParams
+from .block_table import BlockCopy, BlockTables
 from .sampling_state import SamplerRow
 
 
 class Phase(Enum):
-    """A step runs prompts or generates; never both."""
+    """A step runs prompts, scores prompts or generates; never two of these.
+
+    Scoring is a prefill that returns the logits of every token.
+    """
 
     PREFILL = "prefill"
+    SCORE = "score"
     DECODE = "decode"
 
 
@@ -24,34 +27,33 @@ class ScheduledRequest:
 
     Attributes:
         token_ids: tokens to run, the first at position ``num_computed_tokens``.
-        block_tables: block ids per KV group that cover context and these tokens.
-        seed: with the position of the token to draw, all that randomness depends on.
+        block_tables: blocks per KV group that hold what these tokens see, and these tokens.
+        sampling: how to draw the token behind them; None if the next one is known.
+        next_token_ids: when scoring, the token behind each of ``token_ids``.
+        num_prompt_logprobs: when scoring, how many most probable tokens to return for each.
     """
 
     request_id: str
     token_ids: Sequence[int]
     num_computed_tokens: int
     block_tables: BlockTables
-    params: SamplingParams
-    seed: int
+    sampling: SamplerRow | None = None
+    next_token_ids: Sequence[int] = ()
+    num_prompt_logprobs: int = 0
 
     @property
     def num_context_tokens(self) -> int:
         """Tokens in the cache once the step has run."""
         return self.num_computed_tokens + len(self.token_ids)
 
-    @property
-    def sampling(self) -> SamplerRow | None:
-        """What to draw once the step has run; None for a chunk that draws nothing."""
-        return SamplerRow(self.params, self.seed, position=self.num_context_tokens)
-
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """The requests of one step, in row order."""
+    """The requests of one step, in row order, and the blocks to copy before it."""
 
     phase: Phase
     requests: tuple[ScheduledRequest, ...]
+    block_copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_scheduled_tokens(self) -> int:

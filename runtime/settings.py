@@ -26,6 +26,7 @@ WrittenDtype = Literal["auto", "bfloat16", "float32", "float64"]
 KVCacheDtype = Literal["auto", "fp8_e4m3"]
 Target = Literal["trn1", "inf2", "trn2", "trn3"]
 Spacing = Literal["powers_of_two", "exponential", "linear"]
+SchedulingPolicy = Literal["fcfs", "priority"]
 SamplerFeature = Literal[
     "greedy",
     "top_k_top_p",
@@ -190,6 +191,14 @@ class Config:
     ]
     tensor_parallel_size: Annotated[
         int, Setting("devices that share the model; only 1 works so far", 1, low=1)
+    ]
+    scheduling_policy: Annotated[
+        SchedulingPolicy,
+        Setting(
+            "which request runs first: the one that came first, or the one of the smallest "
+            "priority number",
+            "fcfs",
+        ),
     ]
     num_threads: Annotated[
         int | None, Setting("CPU threads of one graph", None, "torch's choice", low=1)

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..bucketing import DecodeBucket, round_up
-from ..kernels.contract import PAD_SLOT_ID, num_blocks_for
+from ..bucketing import Bucket, DecodeBucket, ScoreBucket, round_up
+from ..kernels.contract import PAD_SLOT_ID, KVGroup, num_blocks_for
+from .block_table import BlockTable
 from .errors import ModelError
 from .graph_spec import GraphLayout, slot_mapping_name
-from .graphs import Bucket, CompiledGraph, CompiledGraphs
+from .graphs import CompiledGraph, CompiledGraphs
 from .kv_cache import KVCache
 from .model_inputs import Int32Array, fill_padding, fill_step
-from .sampling_params import SamplingParams
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 
 PROBE_LEN = 3
@@ -87,6 +87,7 @@ def warm_up(
                 break
     for sampler in graphs.samplers:
         sampler.run()
+    graphs.copier.warm_up()
     cache.clear_blocks(probe.block_ids)
     return InvarianceReport(len(models), tuple(differing), TIE_BOUNDS[dtype])
 
@@ -107,43 +108,60 @@ def _probe_len(models: Sequence[CompiledGraph], cache: KVCache) -> int:
     return min(PROBE_LEN, slots, contexts, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How the probe runs in a graph: how often, from which token on, and where its logits are."""
+
+    phase: Phase
+    num_requests: int
+    start: int
+    first_row: int
+    row_step: int
+
+
 class _Probe:
     """A short prompt on the first blocks of the pool, which nobody owns before serving."""
 
     def __init__(self, cache: KVCache, length: int, vocab_size: int) -> None:
         self.token_ids = [(7 * i + 1) % vocab_size for i in range(length)]
-        self.tables = tuple(
-            tuple(range(1, 1 + num_blocks_for(length, group.block_size))) for group in cache.groups
-        )
-        self.block_ids = sorted({block_id for table in self.tables for block_id in table})
+        self._groups = cache.groups
+        most = max(num_blocks_for(length, group.block_size) for group in cache.groups)
+        self.block_ids = tuple(range(1, 1 + most))
 
     def run(self, graph: CompiledGraph, layout: GraphLayout) -> Tensor:
         """Run the probe in as many rows as fit; return its logits ``[rows, V]``."""
-        num_requests, phase, start = self._fit(graph.bucket, layout)
-        output = SchedulerOutput(phase, (self._request(start),) * num_requests)
+        fit = self._fit(graph.bucket, layout)
+        output = SchedulerOutput(fit.phase, (self._request(fit.start),) * fit.num_requests)
         fill_step(graph.arrays, output, graph.spec, layout)
-        for group in range(len(self.tables)):
+        for group in range(len(self._groups)):
             _write_once(graph.arrays[slot_mapping_name(group)])
         graph.run()
-        return graph.logits_RV[:: graph.query_len][:num_requests]
+        return graph.logits_RV[fit.first_row :: fit.row_step][: fit.num_requests]
 
-    def _fit(self, bucket: Bucket, layout: GraphLayout) -> tuple[int, Phase, int]:
-        """Return requests, phase and first token: the whole probe, or only its last token."""
+    def _fit(self, bucket: Bucket, layout: GraphLayout) -> _Fit:
+        """Run the last token in a decode graph, else the whole probe."""
         length = len(self.token_ids)
         if isinstance(bucket, DecodeBucket):
-            return bucket.num_seqs, Phase.DECODE, length - 1
+            return _Fit(Phase.DECODE, bucket.num_seqs, length - 1, 0, bucket.query_len)
         aligned = round_up(length, layout.prefill_tile)
-        return min(layout.max_num_prefill_seqs, bucket.num_tokens // aligned), Phase.PREFILL, 0
+        num_requests = min(layout.max_num_prefill_seqs, bucket.num_tokens // aligned)
+        if isinstance(bucket, ScoreBucket):
+            return _Fit(Phase.SCORE, num_requests, 0, length - 1, aligned)
+        return _Fit(Phase.PREFILL, num_requests, 0, 0, 1)
 
     def _request(self, start: int) -> ScheduledRequest:
         return ScheduledRequest(
             request_id="warm-up",
             token_ids=self.token_ids[start:],
             num_computed_tokens=start,
-            block_tables=self.tables,
-            params=SamplingParams(temperature=0),
-            seed=0,
+            block_tables=tuple(self._table(group, start) for group in self._groups),
         )
+
+    def _table(self, group: KVGroup, start: int) -> BlockTable:
+        """Return the blocks that the tokens from ``start`` on see."""
+        first = group.first_live_block(start)
+        end = num_blocks_for(len(self.token_ids), group.block_size)
+        return BlockTable(first, self.block_ids[first:end])
 
 
 def _write_once(slots: Int32Array) -> None:

@@ -8,7 +8,7 @@ a third has just ended, so it is given block 10, which that one left, and block 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from noria.bucketing import DecodeBucket, PrefillBucket
+from noria.bucketing import Bucket, DecodeBucket, PrefillBucket
 from noria.runtime import LLM, RequestOutput, SamplingParams
+from noria.runtime.block_table import BlockTable
 from noria.runtime.config import parse_config
 from noria.runtime.engine import Engine
-from noria.runtime.graphs import Bucket, CompiledGraph
+from noria.runtime.graphs import CompiledGraph
 from noria.runtime.kv_cache import KVCache
 from noria.runtime.model_runner import ModelRunner
 from noria.runtime.request import FinishReason, Request, RequestStatus
@@ -107,7 +108,7 @@ def walk() -> Iterator[Walk]:
     warm = llm.loaded.graphs.num_compilations
     run_earlier_traffic(engine)
 
-    walk = Walk(engine.submit(list(TEXT.encode()), PARAMS))
+    walk = Walk(engine.submit(list(TEXT.encode()), PARAMS)[0])
     walk.note()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "run_graph", recorder(runner, llm.loaded.cache, walk))
@@ -123,9 +124,10 @@ def walk() -> Iterator[Walk]:
 
 def run_earlier_traffic(engine: Engine) -> None:
     """Leave blocks 1 to 9 and 11 to 14 in use, and 10 at the head of the free list."""
-    long = engine.submit([1] * 560, SamplingParams(temperature=0, max_tokens=10))
-    gone = engine.submit([2] * 60, SamplingParams(temperature=0, max_tokens=1))
-    other = engine.submit([3] * 240, SamplingParams(temperature=0, max_tokens=10))
+    greedy = SamplingParams(temperature=0, max_tokens=10)
+    (long,) = engine.submit([1] * 560, greedy)
+    (gone,) = engine.submit([2] * 60, replace(greedy, max_tokens=1))
+    (other,) = engine.submit([3] * 240, greedy)
     engine.step()
     assert [r.is_finished for r in (long, gone, other)] == [False, True, False]
 
@@ -169,7 +171,7 @@ def test_02_the_scheduler_admits_it_and_gives_it_blocks(walk: Walk) -> None:
     assert ours.request_id == walk.request.request_id
     assert tuple(ours.token_ids) == walk.request.prompt_token_ids
     assert (ours.num_computed_tokens, ours.num_context_tokens) == (0, 100)
-    assert ours.block_tables == ((10, 15),)
+    assert ours.block_tables == (BlockTable(0, (10, 15)),)
     assert scheduled.num_scheduled_tokens == 100
 
 
@@ -237,7 +239,7 @@ def test_11_a_decode_step_runs_the_last_token_of_everyone(walk: Walk) -> None:
     assert ours.request_id == walk.request.request_id
     assert tuple(ours.token_ids) == walk.moments[AFTER_PREFILL].output_token_ids
     assert ours.num_computed_tokens == 100
-    assert ours.block_tables == ((10, 15),), "28 slots of block 15 are still free"
+    assert ours.block_tables == (BlockTable(0, (10, 15)),), "28 slots of block 15 are still free"
     assert [len(request.token_ids) for request in scheduled.requests] == [1, 1, 1]
 
 
@@ -274,7 +276,9 @@ def test_15_its_blocks_are_free_again_and_go_to_the_next_request(walk: Walk) -> 
     (successor,) = walk.steps[SUCCESSOR].scheduled.requests
 
     assert successor.request_id != walk.request.request_id
-    assert successor.block_tables == ((15, 10),), "of a freed table the tail is reused first"
+    assert successor.block_tables == (BlockTable(0, (15, 10)),), (
+        "of a freed table the tail is reused first"
+    )
 
 
 def test_16_the_caller_gets_text_tokens_and_the_reason(walk: Walk) -> None:
@@ -291,4 +295,4 @@ def test_16_the_caller_gets_text_tokens_and_the_reason(walk: Walk) -> None:
 def test_17_nothing_was_compiled_after_warm_up(walk: Walk) -> None:
     before, after = walk.num_compilations
 
-    assert before == after == 8, "2 prefill and 2 decode graphs, 2 samplers each for 1 and 4 rows"
+    assert before == after == 9, "4 model graphs, 2 samplers each for 1 and 4 rows, block copies"

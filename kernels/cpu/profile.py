@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from .native import Call
+
+_DTYPE_SUFFIXES = re.compile(r"(_(f32|bf16|fp8))+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class CommandTime:
 
 def timed(call: Call, seconds: float) -> CommandTime:
     """Describe a call that took so long, with the step that its buffers hold now."""
-    name = call.kernel.removesuffix("_f32").removesuffix("_bf16")
+    name = _DTYPE_SUFFIXES.sub("", call.kernel)
     if name.startswith("linear"):
         rows, inputs, outputs = (_size(call, index) for index in (4, 5, 6))
         flop = 2 * rows * inputs * outputs
@@ -72,10 +76,14 @@ def _attention(call: Call) -> tuple[int, int]:
     """Return operations and bytes of the tokens that are there; padding has none."""
     q, out = _tensor(call, 0), _tensor(call, 7)
     heads, kv_heads, dim = (_size(call, index) for index in (15, 16, 17))
-    context, queries = _tensor(call, 5).long(), _tensor(call, 6).long()
-    seen = int((context * queries + queries * (queries + 1) // 2).sum())
-    stored = int((context + queries)[queries > 0].sum())
-    num_bytes = 2 * stored * kv_heads * dim * q.itemsize + _bytes(q) + _bytes(out)
+    lens = zip(_tensor(call, 5).tolist(), _tensor(call, 6).tolist(), strict=True)
+    window = _size(call, 23) or sys.maxsize
+    seen = stored = 0
+    for context, queries in lens:
+        seen += sum(min(context + token + 1, window) for token in range(queries))
+        stored += min(context + queries, window + queries - 1) if queries else 0
+    itemsize = _tensor(call, 1).itemsize
+    num_bytes = 2 * stored * kv_heads * dim * itemsize + _bytes(q) + _bytes(out)
     return 4 * heads * dim * seen, num_bytes
 
 

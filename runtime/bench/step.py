@@ -9,15 +9,17 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol, runtime_checkable
 
-from ...bucketing import DecodeBucket
+from ...bucketing import Bucket, DecodeBucket
 from ...kernels.contract import num_blocks_for
+from ..block_table import BlockTable
 from ..config import load_config
 from ..errors import ConfigError
-from ..graphs import Bucket, CompiledGraph
+from ..graphs import CompiledGraph
 from ..llm import LLM
 from ..model_inputs import fill_step
 from ..process_limits import usable_cpus
 from ..sampling_params import SamplingParams
+from ..sampling_state import SamplerRow
 from ..scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 from .machine import Machine, measure_machine
 
@@ -197,9 +199,8 @@ class _Steps:
                     request_id=str(index),
                     token_ids=self._prompt(index)[:new],
                     num_computed_tokens=context,
-                    block_tables=(tuple(range(first, first + per_request)),),
-                    params=PARAMS,
-                    seed=0,
+                    block_tables=(BlockTable(0, tuple(range(first, first + per_request))),),
+                    sampling=SamplerRow(PARAMS, seed=0, position=context + new),
                 )
             )
         return SchedulerOutput(Phase(bucket.phase), tuple(requests))

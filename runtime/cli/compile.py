@@ -67,9 +67,10 @@ def _seconds_text(laps: Sequence[tuple[str, float]]) -> str:
 
 def _pool_text(config: Config, loaded: LoadedEngine) -> str:
     size = loaded.cache_size
-    num_tokens = (size.num_blocks - 1) * config.block_size
+    listed = " + ".join(map(str, size.num_blocks))
+    tokens = " + ".join(str((count - 1) * config.block_size) for count in size.num_blocks)
     return (
-        f"num_blocks {size.num_blocks} ({size.reason}): {num_tokens} tokens in blocks of "
+        f"num_blocks {listed} ({size.reason}): {tokens} tokens in blocks of "
         f"{config.block_size}, and the null block"
     )
 

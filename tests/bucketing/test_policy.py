@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.bucketing import NoBucketError, WholePrompts, decode_context_need, packed_len
+from noria.bucketing import FillPolicy, decode_context_need, packed_len
 
 
 @given(
@@ -12,47 +12,46 @@ from noria.bucketing import NoBucketError, WholePrompts, decode_context_need, pa
     st.sampled_from([1, 16, 128]),
     st.integers(1, 10),
 )
-def test_the_longest_head_of_the_queue_that_fits_is_packed(
+def test_a_step_is_filled_in_order_and_only_the_last_prompt_is_cut(
     waiting: list[int], tile: int, max_num_seqs: int
 ) -> None:
-    policy = WholePrompts(512, max_num_seqs, prefill_tile=tile)
+    taken = FillPolicy(512, max_num_seqs, prefill_tile=tile).pack(waiting)
 
-    count = policy.num_to_pack(waiting)
+    assert list(taken[:-1]) == waiting[: len(taken)][:-1]
+    assert all(0 < count <= whole for count, whole in zip(taken, waiting, strict=False))
+    assert len(taken) <= max_num_seqs
+    assert packed_len(taken, tile) <= 512
+    is_whole = list(taken) == waiting[: len(taken)]
+    if not is_whole:
+        assert packed_len(taken, tile) == 512
+    elif len(taken) < min(len(waiting), max_num_seqs):
+        assert packed_len([*taken, 1], tile) > 512
 
-    fitting = [n for n in range(len(waiting) + 1) if packed_len(waiting[:n], tile) <= 512]
-    assert count == min(max(fitting), max_num_seqs)
-    assert policy.pack(waiting) == tuple(waiting[:count])
 
+def test_any_prompt_runs_in_as_many_steps_as_it_takes() -> None:
+    policy, left, steps = FillPolicy(512, 8), 1300, []
+    while left:
+        steps += policy.pack([left])
+        left -= steps[-1]
 
-def test_a_short_prompt_does_not_overtake_one_that_does_not_fit() -> None:
-    assert WholePrompts(512, 8).pack([300, 300, 10]) == (300,)
+    assert steps == [512, 512, 276]
 
 
 def test_alignment_gaps_count_against_the_largest_bucket() -> None:
-    assert WholePrompts(256, 8).pack([1, 129, 100]) == (1, 129, 100)
-    assert WholePrompts(256, 8, prefill_tile=128).pack([1, 129, 100]) == (1,)
-    assert WholePrompts(256, 8, prefill_tile=128).pack([1, 128, 100]) == (1, 128)
+    assert FillPolicy(256, 8).pack([1, 129, 200]) == (1, 129, 126)
+    assert FillPolicy(256, 8, prefill_tile=128).pack([1, 129, 100]) == (1, 128)
+    assert FillPolicy(256, 8, prefill_tile=128).pack([1, 128, 100]) == (1, 128)
 
 
 def test_nothing_is_packed_only_if_nothing_waits() -> None:
-    assert WholePrompts(512, 8).pack([]) == ()
-    assert WholePrompts(512, 1).pack([512]) == (512,)
-
-
-def test_b08_a_prompt_longer_than_the_largest_bucket_is_a_named_error() -> None:
-    policy = WholePrompts(512, 8)
-
-    with pytest.raises(NoBucketError, match=r"num_batched_tokens 513 .* largest is 512") as caught:
-        policy.pack([513, 1])
-
-    assert (caught.value.need, caught.value.largest) == (513, 512)
-    assert policy.pack([1, 513]) == (1,)
+    assert FillPolicy(512, 8).pack([]) == ()
+    assert FillPolicy(512, 1).pack([512]) == (512,)
 
 
 def test_the_queue_is_read_only_as_far_as_needed() -> None:
-    queue: Iterator[int] = iter([200, 200, 200, 7])
+    queue: Iterator[int] = iter([200, 200, 200, 6, 7])
 
-    WholePrompts(512, 8).pack(queue)
+    FillPolicy(512, 8).pack(queue)
 
     assert list(queue) == [7]
 
@@ -60,13 +59,13 @@ def test_the_queue_is_read_only_as_far_as_needed() -> None:
 @pytest.mark.parametrize("bad", [0, -1, True])
 def test_limits_and_lengths_must_be_positive_integers(bad: int) -> None:
     with pytest.raises(ValueError, match="max_num_tokens must be a positive integer"):
-        WholePrompts(bad, 8)
+        FillPolicy(bad, 8)
     with pytest.raises(ValueError, match="max_num_seqs must be a positive integer"):
-        WholePrompts(512, bad)
+        FillPolicy(512, bad)
     with pytest.raises(ValueError, match="prefill_tile must be a positive integer"):
-        WholePrompts(512, 8, prefill_tile=bad)
+        FillPolicy(512, 8, prefill_tile=bad)
     with pytest.raises(ValueError, match="waiting prompt length must be a positive integer"):
-        WholePrompts(512, 8).pack([bad])
+        FillPolicy(512, 8).pack([bad])
 
 
 @pytest.mark.parametrize(("computed", "drafts", "need"), [(0, 0, 1), (255, 0, 256), (255, 3, 259)])

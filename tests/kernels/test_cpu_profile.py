@@ -18,14 +18,18 @@ def test_a_linear_layer_multiplies_every_row_and_reads_its_weight_once():
     assert time == CommandTime("linear 7x3", 2 * 5 * 7 * 3, 4 * (35 + 112 + 15), 0.5)
 
 
+NO_OPTIONS = (None, 0, 0.0, 1.0)
+"""Block offset, window, soft cap and scale of values."""
+
+
 def test_attention_counts_the_tokens_that_are_there():
     """Two requests see 10 and 3 tokens; a third is padding, and the caches are far larger."""
     q = torch.zeros(3, 4, 8, dtype=torch.bfloat16)
     caches = [torch.zeros(100, 16, 2, 8, dtype=torch.bfloat16) for _ in range(2)]
     lens = [torch.tensor(values, dtype=torch.int32) for values in ([9, 2, 0], [1, 1, 0])]
     table = torch.zeros(3, 5, dtype=torch.int32)
-    sizes = (3, 32, 3, 1, 5, 100, 16, 4, 2, 8, 32, 1, 1.0, 2)
-    call = Call("attend_bf16", 3, (q, *caches, table, None, *lens, q.flatten(1), *sizes))
+    sizes = (3, 32, 3, 1, 5, 100, 16, 4, 2, 8, 32, 1, 1.0, 2, *NO_OPTIONS)
+    call = Call("attend_bf16_bf16", 3, (q, *caches, table, None, *lens, q.flatten(1), *sizes))
 
     time = timed(call, 1.0)
 
@@ -40,9 +44,14 @@ def test_a_causal_prefill_sees_one_token_more_per_query():
     start, context, queries = (torch.tensor(v, dtype=torch.int32) for v in ([0, 4], [2], [4]))
     sizes = (4, 8, 1, 4, 3, 9, 4, 1, 1, 8, 32, 4, 1.0, 1)
     table = torch.zeros(1, 3, dtype=torch.int32)
-    call = Call("attend_f32", 1, (q, cache, cache, table, start, context, queries, q, *sizes))
+    args = (q, cache, cache, table, start, context, queries, q, *sizes)
 
-    assert timed(call, 1.0).flop == 4 * 8 * (3 + 4 + 5 + 6)
+    plain = timed(Call("attend_f32_f32", 1, (*args, *NO_OPTIONS)), 1.0)
+    windowed = timed(Call("attend_f32_f32", 1, (*args, None, 4, 0.0, 1.0)), 1.0)
+
+    assert plain.flop == 4 * 8 * (3 + 4 + 5 + 6)
+    assert windowed.flop == 4 * 8 * (3 + 4 + 4 + 4)
+    assert plain.num_bytes == windowed.num_bytes == 2 * 6 * 8 * 4 + 2 * 4 * 8 * 4
 
 
 def test_experts_are_counted_for_all_rows_and_no_more_weights_than_there_are():

@@ -7,27 +7,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from noria.bucketing import BucketLists, BucketPlan, PlanLimits, WholePrompts, plan_buckets
+from noria.bucketing import BucketLists, BucketPlan, FillPolicy, PlanLimits, plan_buckets
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.engine import Engine, EngineLimits
-from noria.runtime.graph_spec import GraphLayout
+from noria.runtime.graph_spec import GraphLayout, GroupLayout
 from noria.runtime.graphs import CompiledGraphs
-from noria.runtime.kv_cache import KVCache, decoder_groups
+from noria.runtime.kv_cache import CacheSize, KVCache, decoder_groups, sized
 from noria.runtime.kv_cache_manager import KVCacheManager
 from noria.runtime.model_runner import ModelRunner
 from noria.runtime.models.architecture import Architecture, LayerKind, expected_tensors
 from noria.runtime.models.decoder import Decoder
 from noria.runtime.random_draws import uniforms
+from noria.runtime.request import Request
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.scheduler import Scheduler
+from noria.runtime.scheduler_output import Phase
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -86,9 +88,13 @@ class TinyEngine:
         assert not self.engine.has_unfinished
         assert self.kv_cache.num_free_blocks == (self.shape.num_blocks - 1,)
 
+    def submit(self, prompt: Sequence[int], params: SamplingParams, **options: object) -> Request:
+        """Queue a prompt; return its only request, or the first of its samples."""
+        return self.engine.submit(prompt, params, **options)[0]
+
     def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:
         """Return the tokens of each prompt, run together."""
-        requests = [self.engine.submit(prompt, params) for prompt in prompts]
+        requests = [self.submit(prompt, params) for prompt in prompts]
         self.run()
         return [request.output_token_ids for request in requests]
 
@@ -116,12 +122,15 @@ def build_engine(
     kernels = kernels or ReferenceKernels()
     tensors = tensors or random_tensors(architecture)
     model = Decoder(architecture, kernels, tensors, dtype=dtype, max_model_len=shape.max_model_len)
-    groups = decoder_groups(
-        architecture, num_blocks=shape.num_blocks, block_size=shape.block_size, dtype=dtype
-    )
+    groups = decoder_groups(architecture, block_size=shape.block_size, dtype=dtype)
+    groups = sized(groups, CacheSize((shape.num_blocks,) * len(groups), "given"))
     cache = KVCache(groups, kernels)
     layout = GraphLayout(
-        (shape.block_size,), shape.max_num_prefill_seqs, kernels.prefill_tile, kernels.fold_blocks
+        tuple(GroupLayout(group.block_size, group.window) for group in groups),
+        shape.max_num_prefill_seqs,
+        kernels.prefill_tile,
+        kernels.fold_blocks,
+        architecture.has_experts,
     )
     limits = PlanLimits(
         max_num_batched_tokens=shape.max_num_batched_tokens,
@@ -133,18 +142,23 @@ def build_engine(
         fold_blocks=kernels.fold_blocks,
     )
     lists = BucketLists(shape.tokens, shape.seqs, shape.prefill_context, shape.decode_context)
-    plan = plan_buckets(limits, lists)
+    has_scores = "prompt_logprobs" in shape.sampler_features
+    plan = plan_buckets(limits, lists, has_scores=has_scores)
     graphs = CompiledGraphs(
         model, kernels, cache, layout=layout, sampler_features=shape.sampler_features
     )
     graphs.compile(plan, lambda label, index, total: None)
-    kv_cache = KVCacheManager(groups)
-    policy = WholePrompts(
+    kv_cache = KVCacheManager(groups, max_query_len=shape.tokens[-1])
+    policy = FillPolicy(
         max_num_tokens=shape.tokens[-1],
         max_num_seqs=shape.max_num_prefill_seqs,
         prefill_tile=kernels.prefill_tile,
     )
-    scheduler = Scheduler(kv_cache, policy, max_num_seqs=shape.max_num_seqs)
+    policies = {
+        Phase.PREFILL: policy,
+        Phase.SCORE: replace(policy, max_num_tokens=shape.tokens[0]),
+    }
+    scheduler = Scheduler(kv_cache, policies, max_num_seqs=shape.max_num_seqs)
     runner = ModelRunner(plan, graphs, layout)
     engine = Engine(
         scheduler,
@@ -153,8 +167,9 @@ def build_engine(
         limits=EngineLimits(
             architecture.vocab_size,
             shape.max_model_len,
-            shape.tokens[-1],
             frozenset(shape.sampler_features),
+            max_logprobs=5,
+            has_priorities=True,
         ),
         end_token_ids=shape.end_token_ids,
         seed=0,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from noria.kernels.contract import PAD_SLOT_ID, compute_slots
-from noria.runtime.kv_cache import KVCache, decoder_groups
+from noria.runtime.kv_cache import CacheSize, KVCache, decoder_groups, sized
 from noria.runtime.models.decoder import Decoder
 
 BLOCK_SIZE = 4
@@ -28,12 +28,8 @@ class OneSequence:
     def __init__(self, model: Decoder, max_len: int, cache_dtype: torch.dtype) -> None:
         self.model = model
         num_blocks = -(-max_len // BLOCK_SIZE)
-        groups = decoder_groups(
-            model.architecture,
-            num_blocks=num_blocks + 1,
-            block_size=BLOCK_SIZE,
-            dtype=cache_dtype,
-        )
+        groups = decoder_groups(model.architecture, block_size=BLOCK_SIZE, dtype=cache_dtype)
+        groups = sized(groups, CacheSize((num_blocks + 1,) * len(groups), "given"))
         self.cache = KVCache(groups, model.kernels)
         # The order is a permutation, so that a table read in another order would show.
         self.blocks = (1 + torch.arange(num_blocks).mul(7) % num_blocks).to(torch.int32)

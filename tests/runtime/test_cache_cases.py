@@ -13,8 +13,9 @@ from noria.kernels.contract import num_blocks_for
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime import warmup
+from noria.runtime.block_table import BlockTable
 from noria.runtime.errors import RequestError
-from noria.runtime.graph_spec import GraphLayout, graph_spec
+from noria.runtime.graph_spec import GraphLayout, GroupLayout, graph_spec
 from noria.runtime.kv_cache_manager import KVCacheManager
 from noria.runtime.model_inputs import fill_step
 from noria.runtime.sampling_params import SamplingParams
@@ -32,9 +33,9 @@ def greedy(max_tokens: int) -> SamplingParams:
 )
 def test_d01_the_last_token_of_a_full_block_has_its_last_slot(num_tokens, last_slot, in_last_block):
     """Blocks 10 and 11 of 4 tokens: 8 tokens end at slot 47, not at 43."""
-    layout = GraphLayout((BLOCK_SIZE,), 1, 1, 1)
+    layout = GraphLayout((GroupLayout(BLOCK_SIZE),), 1, 1, 1)
     table = (10, 11)[: num_blocks_for(num_tokens, BLOCK_SIZE)]
-    request = ScheduledRequest("r", range(num_tokens), 0, (table,), greedy(1), seed=0)
+    request = ScheduledRequest("r", range(num_tokens), 0, (BlockTable(0, table),))
     spec = graph_spec(PrefillBucket(8, 8), layout)
     arrays = {i.name: np.full(i.shape, -77, dtype=np.int32) for i in spec}
 
@@ -63,7 +64,7 @@ def test_d03_every_position_is_written_once_and_the_cache_read_is_what_was_writt
         logits.append(graph.logits_RV[0].clone())
 
     tiny.runner.run_graph = run_graph
-    request = tiny.engine.submit(prompt, greedy(5))
+    request = tiny.submit(prompt, greedy(5))
     tiny.run()
 
     assert context_lens == [0, 9, 10, 11, 12]
@@ -79,8 +80,9 @@ def check_needed_blocks(output) -> None:
     for scheduled in output.requests:
         (table,) = scheduled.block_tables
         last = scheduled.num_context_tokens - 1
-        assert len(table) > last // BLOCK_SIZE, f"position {last} has no block"
-        assert len(table) == last // BLOCK_SIZE + 1, f"{len(table)} blocks for position {last}"
+        count = len(table.block_ids)
+        assert count > last // BLOCK_SIZE, f"position {last} has no block"
+        assert count == last // BLOCK_SIZE + 1, f"{count} blocks for position {last}"
 
 
 def run_over_block_borders(tiny) -> int:
@@ -94,7 +96,7 @@ def run_over_block_borders(tiny) -> int:
 
     tiny.runner.run_graph = check_and_run
     for length in (BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1):
-        tiny.engine.submit([1 + length] * length, greedy(2 * BLOCK_SIZE + 1))
+        tiny.submit([1 + length] * length, greedy(2 * BLOCK_SIZE + 1))
     tiny.run()
     return len(phases)
 
@@ -110,7 +112,7 @@ def test_d07_a_block_that_comes_late_or_early_is_found(tiny, monkeypatch, shift,
     grow = KVCacheManager.grow
 
     def shifted(self, request_id, num_tokens):
-        grow(self, request_id, num_tokens + shift)
+        return grow(self, request_id, num_tokens + shift)
 
     monkeypatch.setattr(KVCacheManager, "grow", shifted)
 
@@ -160,7 +162,7 @@ def test_d08_all_blocks_are_free_after_any_traffic(make_engine, make_shape):
             stop_token_ids=tuple(range(rng.randrange(20))),
         )
         try:
-            requests.append(tiny.engine.submit(prompt if number % 20 else [1] * 64, params))
+            requests.append(tiny.submit(prompt if number % 20 else [1] * 64, params))
         except RequestError:
             seen["refused"] += 1
         if requests and rng.random() < 0.1:

@@ -49,7 +49,7 @@ def test_slots_computed_after_the_remap_are_found(make_engine, shape, monkeypatc
     def write_tables_then_slots(arrays, requests, layout):
         write_tables(arrays, requests, layout)
         if len(arrays["query_lens"]) == len(arrays["input_ids"]):  # a decode step
-            (size,) = layout.block_sizes
+            size = layout.groups[0].block_size
             rows = zip(arrays["block_table_0"], arrays["positions"], strict=True)
             slots = [compute_slots(table, position[None], size)[0] for table, position in rows]
             arrays["slot_mapping_0"][:] = slots
@@ -68,7 +68,7 @@ class ProbeInTheNullBlock(warmup._Probe):
 
     def __init__(self, cache, length, vocab_size):
         super().__init__(cache, length, vocab_size)
-        self.tables, self.block_ids = ((0,),), [0]
+        self.block_ids = (0,)
 
 
 def dirty_runs(tiny) -> list[str]:

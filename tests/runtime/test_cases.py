@@ -32,7 +32,7 @@ def test_b09_a_request_of_max_model_len_fills_a_last_block_that_the_limit_cuts(
     prompts = [[rng.randrange(61) for _ in range(length)] for length in (999, 996)]
     dense = make_dense(architecture)
 
-    whole, longer = (engine.engine.submit(prompt, greedy) for prompt in prompts)
+    whole, longer = (engine.submit(prompt, greedy) for prompt in prompts)
     engine.engine.step()
     arrays = engine.graphs.models[engine.plan.pick_prefill(999, 999)].arrays
     table, slots = arrays["block_table_0"][0], arrays["slot_mapping_0"]
@@ -44,7 +44,7 @@ def test_b09_a_request_of_max_model_len_fills_a_last_block_that_the_limit_cuts(
     assert longer.output_token_ids == dense.generate(prompts[1], greedy, 4)
     assert {whole.finish_reason, longer.finish_reason} == {FinishReason.LENGTH}
     with pytest.raises(ValueError, match="1000"):
-        engine.engine.submit([1] * 1000, greedy)
+        engine.submit([1] * 1000, greedy)
 
 
 class CountingKernels(ReferenceKernels):
@@ -80,7 +80,7 @@ def test_b12_a_request_that_leaves_a_full_bucket_leaves_every_array_whole(make_e
     bucket = tiny.plan.pick_decode(4, 16)
     sampler = tiny.graphs.sampler(4, {"top_k_top_p"})
 
-    requests = [tiny.engine.submit(p, one) for p, one in zip(prompts, params, strict=True)]
+    requests = [tiny.submit(p, one) for p, one in zip(prompts, params, strict=True)]
     for _ in range(1 + 2):
         tiny.engine.step()
     assert [request.is_finished for request in requests] == [False, True, False, False]

@@ -154,6 +154,7 @@ def test_one_setting_is_enough_and_all_others_are_resolved() -> None:
         prefill_context_length_buckets=(2048,),
         decode_context_length_buckets=(2048,),
         tensor_parallel_size=1,
+        scheduling_policy="fcfs",
         num_threads=None,
         sampler_features=("greedy", "top_k_top_p"),
         max_logprobs=20,

@@ -25,7 +25,7 @@ def test_sampled_tokens_equal_the_dense_model(tiny, dense):
         for t, k, p, s in [(1.0, None, 1.0, 1), (0.7, 5, 1.0, 2), (1.5, 0, 0.6, 3), (0, 0, 1, 4)]
     ]
 
-    requests = [tiny.engine.submit([3, 1, 4], one) for one in params]
+    requests = [tiny.submit([3, 1, 4], one) for one in params]
     tiny.run()
 
     expected = [dense.generate([3, 1, 4], one, 6) for one in params]
@@ -37,8 +37,8 @@ def test_i04_seeded_request_does_not_depend_on_its_neighbours(make_engine):
     alone = make_engine().generate([[5, 6, 7]], params)[0]
     tiny = make_engine()
 
-    neighbours = [tiny.engine.submit([i, i], SamplingParams(max_tokens=4)) for i in range(5)]
-    request = tiny.engine.submit([5, 6, 7], params)
+    neighbours = [tiny.submit([i, i], SamplingParams(max_tokens=4)) for i in range(5)]
+    request = tiny.submit([5, 6, 7], params)
     tiny.run()
 
     assert all(len(other.output_token_ids) == 4 for other in neighbours)
@@ -51,10 +51,8 @@ def test_end_token_stops_and_counts_as_output(make_engine, make_shape, dense):
     expected = tokens[: tokens.index(stop) + 1]
     tiny = make_engine(make_shape(end_token_ids=frozenset({stop})))
 
-    request = tiny.engine.submit([9, 9], GREEDY)
-    ignoring = tiny.engine.submit(
-        [9, 9], SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-    )
+    request = tiny.submit([9, 9], GREEDY)
+    ignoring = tiny.submit([9, 9], SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
     tiny.run()
 
     assert (request.output_token_ids, request.finish_reason) == (expected, FinishReason.STOP)
@@ -67,7 +65,7 @@ def test_stop_token_ids_of_a_request_end_it_even_when_eos_is_ignored(tiny, dense
         temperature=0, max_tokens=8, ignore_eos=True, stop_token_ids=(tokens[2],)
     )
 
-    request = tiny.engine.submit([9, 9], params)
+    request = tiny.submit([9, 9], params)
     tiny.run()
 
     assert request.output_token_ids == tokens[: tokens.index(tokens[2]) + 1]
@@ -75,7 +73,7 @@ def test_stop_token_ids_of_a_request_end_it_even_when_eos_is_ignored(tiny, dense
 
 
 def test_j04_omitted_max_tokens_runs_to_max_model_len(tiny):
-    request = tiny.engine.submit([1] * 60, SamplingParams(temperature=0))
+    request = tiny.submit([1] * 60, SamplingParams(temperature=0))
     tiny.run()
 
     assert len(request.output_token_ids) == 4
@@ -83,7 +81,7 @@ def test_j04_omitted_max_tokens_runs_to_max_model_len(tiny):
 
 
 def test_j05_max_tokens_beyond_the_limit_ends_at_max_model_len(tiny):
-    request = tiny.engine.submit([1] * 60, SamplingParams(temperature=0, max_tokens=100))
+    request = tiny.submit([1] * 60, SamplingParams(temperature=0, max_tokens=100))
     tiny.run()
 
     assert request.num_tokens == 64
@@ -105,25 +103,23 @@ def test_j05_max_tokens_beyond_the_limit_ends_at_max_model_len(tiny):
     ids=["too-long", "empty", "negative", "vocab-size", "huge", "float", "text", "bool"],
 )
 def test_h07_h09_a_bad_prompt_is_refused_at_submit(tiny, dense, prompt, fragments):
-    good = tiny.engine.submit([60, 1], GREEDY)
+    good = tiny.submit([60, 1], GREEDY)
 
     with pytest.raises(RequestError) as error:
-        tiny.engine.submit(prompt, GREEDY)
+        tiny.submit(prompt, GREEDY)
     tiny.run()
 
     assert all(fragment in str(error.value) for fragment in fragments)
     assert good.output_token_ids == dense.generate([60, 1], GREEDY, 8)
 
 
-def test_b08_prompt_longer_than_every_bucket_is_refused_with_both_numbers(make_engine, make_shape):
+def test_b08_a_prompt_longer_than_every_bucket_runs_in_chunks(make_engine, make_shape, dense):
     tiny = make_engine(make_shape(tokens=(16, 32), max_num_batched_tokens=32))
 
-    with pytest.raises(RequestError, match=r"33 tokens.*num_batched_tokens_buckets is 32"):
-        tiny.engine.submit([1] * 33, GREEDY)
-    request = tiny.engine.submit([1] * 32, GREEDY)
-    tiny.run()
+    prompts = [[1, 2, 3] * 17, [4] * 33, [5] * 32]
 
-    assert len(request.output_token_ids) == 8
+    assert tiny.generate(prompts, GREEDY) == [dense.generate(one, GREEDY, 8) for one in prompts]
+    assert max(bucket.num_rows for bucket in tiny.runner.padding.by_bucket) == 32
 
 
 def test_f01_request_larger_than_the_pool_is_refused_at_submit(make_engine, make_shape):
@@ -131,35 +127,36 @@ def test_f01_request_larger_than_the_pool_is_refused_at_submit(make_engine, make
 
     for prompt, max_tokens in [([1] * 20, 1), ([1] * 10, 30)]:
         with pytest.raises(RequestError, match=r"block_size 4; num_blocks 5 gives 4"):
-            tiny.engine.submit(prompt, SamplingParams(temperature=0, max_tokens=max_tokens))
-    request = tiny.engine.submit([1] * 10, SamplingParams(temperature=0, max_tokens=6))
+            tiny.submit(prompt, SamplingParams(temperature=0, max_tokens=max_tokens))
+    request = tiny.submit([1] * 10, SamplingParams(temperature=0, max_tokens=6))
     tiny.run()
 
     assert len(request.output_token_ids) == 6
 
 
-def test_requests_wait_until_the_pool_covers_their_whole_need(make_engine, make_shape, dense):
+def test_requests_wait_until_the_pool_covers_their_prompt(make_engine, make_shape, dense):
     tiny = make_engine(make_shape(num_blocks=8))
     prompts = [[i + 1] * 9 for i in range(5)]
 
-    requests = [tiny.engine.submit(prompt, GREEDY) for prompt in prompts]
+    requests = [tiny.submit(prompt, GREEDY) for prompt in prompts]
     tiny.engine.step()
     num_running = len(tiny.scheduler.running)
     tiny.run()
 
-    assert num_running == 1
+    assert num_running == 2
+    assert sum(request.num_preemptions for request in requests) > 0
     tokens = [request.output_token_ids for request in requests]
     assert tokens == [dense.generate(prompt, GREEDY, 8) for prompt in prompts]
 
 
 def test_cancel_frees_blocks_and_leaves_the_others_alone(tiny, dense):
-    kept, running, waiting = (tiny.engine.submit([i, 5, i], GREEDY) for i in (1, 2, 3))
+    kept, running, waiting = (tiny.submit([i, 5, i], GREEDY) for i in (1, 2, 3))
     tiny.engine.step()
     tiny.engine.step()
 
     tiny.engine.cancel(running)
     tiny.engine.cancel(running)
-    late = tiny.engine.submit([4, 4], GREEDY)
+    late = tiny.submit([4, 4], GREEDY)
     tiny.engine.cancel(late)
     tiny.engine.check_invariants()
     tiny.run()
@@ -177,7 +174,7 @@ def test_no_graph_is_compiled_under_random_traffic(tiny):
     for _ in range(40):
         length = rng.randrange(1, 60)
         params = SamplingParams(temperature=rng.choice([0, 1]), max_tokens=rng.randrange(1, 9))
-        tiny.engine.submit([rng.randrange(61) for _ in range(length)], params)
+        tiny.submit([rng.randrange(61) for _ in range(length)], params)
         for _ in range(rng.randrange(4)):
             tiny.engine.step()
     tiny.run()
@@ -200,8 +197,8 @@ def test_a_request_that_needs_an_unlisted_sampler_is_refused_at_submit(make_engi
     tiny = make_engine(make_shape(sampler_features=("greedy",)))
 
     with pytest.raises(RequestError, match=r"temperature 0\.7.*top_k_top_p.*sampler_features"):
-        tiny.engine.submit([1], SamplingParams(temperature=0.7))
-    request = tiny.engine.submit([1], SamplingParams(temperature=1e-6, max_tokens=2))
+        tiny.submit([1], SamplingParams(temperature=0.7))
+    request = tiny.submit([1], SamplingParams(temperature=1e-6, max_tokens=2))
     tiny.run()
 
     assert len(request.output_token_ids) == 2
@@ -229,7 +226,7 @@ def test_a_step_that_raises_changes_nothing(make_engine, make_shape, dense, fail
 
     tiny.runner.execute = execute
     prompts = [[i + 1, 7, i] for i in range(4)]
-    requests = [tiny.engine.submit(prompt, GREEDY) for prompt in prompts]
+    requests = [tiny.submit(prompt, GREEDY) for prompt in prompts]
 
     for _ in range(failing_step):
         tiny.engine.step()
@@ -248,7 +245,7 @@ def test_i04_a_refused_request_does_not_change_the_draws_of_others(make_engine, 
         tiny = make_engine(make_shape(sampler_features=("greedy", "top_k_top_p")))
         for bad in [[1] * 64, [], [61]] if is_bothered else []:
             with pytest.raises(RequestError):
-                tiny.engine.submit(bad, params)
+                tiny.submit(bad, params)
         tokens.append(tiny.generate([[1, 2, 3]], params))
 
     assert tokens[0] == tokens[1]
@@ -256,4 +253,4 @@ def test_i04_a_refused_request_does_not_change_the_draws_of_others(make_engine, 
 
 def test_a_stop_token_beyond_the_vocabulary_is_refused(tiny):
     with pytest.raises(RequestError, match=r"stop_token_ids holds 61.*0 \.\. 60"):
-        tiny.engine.submit([1], SamplingParams(stop_token_ids=(3, 61)))
+        tiny.submit([1], SamplingParams(stop_token_ids=(3, 61)))

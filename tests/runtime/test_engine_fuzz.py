@@ -60,7 +60,7 @@ def check_traffic(tiny, dense, traffic) -> None:
     for name, value, settings_ in traffic:
         if name == "submit":
             try:
-                requests.append(tiny.engine.submit(value, settings_))
+                requests.append(tiny.submit(value, settings_))
             except RequestError:
                 continue
         elif name == "step":

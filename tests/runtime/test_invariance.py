@@ -23,9 +23,9 @@ def logits_of(tiny, prompt, neighbours):
             if scheduled.request_id == request.request_id:
                 recorded.append(graph.logits_RV[row].clone())
 
-    others = [tiny.engine.submit(other, PARAMS) for other in neighbours[: len(neighbours) // 2]]
-    request = tiny.engine.submit(prompt, PARAMS)
-    others += [tiny.engine.submit(other, PARAMS) for other in neighbours[len(neighbours) // 2 :]]
+    others = [tiny.submit(other, PARAMS) for other in neighbours[: len(neighbours) // 2]]
+    request = tiny.submit(prompt, PARAMS)
+    others += [tiny.submit(other, PARAMS) for other in neighbours[len(neighbours) // 2 :]]
     tiny.runner.run_graph = run_graph
     tiny.run()
     tiny.runner.run_graph = inner
@@ -61,7 +61,7 @@ def test_every_bucket_gives_the_same_bits(engine, make_engine, make_shape, token
 
 def test_physical_blocks_do_not_matter(engine):
     first = logits_of(engine, PROMPT, [])
-    held = [engine.engine.submit([1] * 30, PARAMS) for _ in range(3)]
+    held = [engine.submit([1] * 30, PARAMS) for _ in range(3)]
     engine.engine.step()
 
     second = logits_of(engine, PROMPT, [[2] * 9])

@@ -213,7 +213,7 @@ def test_num_blocks_auto_is_resolved_once_and_says_how():
     size = LLM(config).loaded.cache_size
     limited = LLM(config | {"kv_cache_memory": 20 * 2048}).loaded.cache_size
 
-    assert size.num_blocks == 4 * 8 + 1
+    assert size.num_blocks == (4 * 8 + 1,)
     assert "4 requests of 64 tokens" in size.reason
     assert limited.num_blocks < size.num_blocks
     assert "kv_cache_memory" in limited.reason

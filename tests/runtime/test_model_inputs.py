@@ -4,20 +4,18 @@ import numpy as np
 import pytest
 
 from noria.bucketing import DecodeBucket, PrefillBucket
-from noria.runtime.graph_spec import GraphLayout, graph_spec, num_logits_rows
+from noria.runtime.block_table import BlockTable
+from noria.runtime.graph_spec import GraphLayout, GroupLayout, graph_spec, num_logits_rows
 from noria.runtime.model_inputs import fill_padding, fill_step
-from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.scheduler_output import Phase, ScheduledRequest, SchedulerOutput
-
-GREEDY = SamplingParams(temperature=0)
 
 
 def layout(block_size=64, max_num_prefill_seqs=2, prefill_tile=1, fold_blocks=1) -> GraphLayout:
-    return GraphLayout((block_size,), max_num_prefill_seqs, prefill_tile, fold_blocks)
+    return GraphLayout((GroupLayout(block_size),), max_num_prefill_seqs, prefill_tile, fold_blocks)
 
 
 def request(token_ids, computed, *tables) -> ScheduledRequest:
-    return ScheduledRequest("r", token_ids, computed, tables, GREEDY, seed=0)
+    return ScheduledRequest("r", token_ids, computed, tuple(BlockTable(0, t) for t in tables))
 
 
 def filled(bucket, requests, shape, garbage=-77):
@@ -135,7 +133,7 @@ def test_an_all_padding_step_names_row_zero_and_writes_nothing():
 
 
 def test_each_kv_group_has_its_own_table_and_slots():
-    shape = GraphLayout((4, 8), 2, 1, 1)
+    shape = GraphLayout((GroupLayout(4), GroupLayout(8)), 2, 1, 1)
 
     arrays = filled(DecodeBucket(2, 32), [request([9], 9, (1, 2, 3), (5, 6))], shape)
 

@@ -76,7 +76,7 @@ def test_poison_in_unused_memory_changes_no_bit(make_engine, shape, value):
         for request in tiny.scheduler.running:
             (table,) = tiny.kv_cache.block_tables(request.request_id)
             for position in range(request.num_computed_tokens):
-                live[table[position // size] * size + position % size] = True
+                live[table.block_ids[position // size] * size + position % size] = True
         for cache in (*tiny.cache.keys, *tiny.cache.values):
             cache.flatten(0, 1)[~live] = value
 

@@ -108,7 +108,8 @@ def test_every_graph_and_sampler_runs_before_serving(make_engine, make_shape):
     report(tiny)
 
     assert set(ran) == set(compiled)
-    assert len(compiled) == len(tiny.plan.buckets) + len(tiny.graphs.samplers)
+    num_copies = len(tiny.cache.groups)
+    assert len(compiled) == len(tiny.plan.buckets) + len(tiny.graphs.samplers) + num_copies
 
 
 @pytest.mark.parametrize("culprit", range(1, 5))
@@ -118,7 +119,7 @@ def test_a_difference_in_any_one_graph_is_found(make_engine, make_shape, culprit
 
         def compile(self, graph, inputs, outputs):
             run = super().compile(graph, inputs, outputs)
-            if outputs[0].dim() == 1:
+            if not outputs or outputs[0].dim() == 1:
                 return run
             self.num_models += 1
             return run if self.num_models != culprit + 1 else lambda: (run(), outputs[0].add_(1e-6))
@@ -150,7 +151,7 @@ def test_requests_that_start_at_tile_borders_run_and_warm_up(make_engine, make_s
 def test_b14_a_graph_that_does_not_compile_is_named_with_what_to_lower(make_engine, make_shape):
     class OutOfMemory(ReferenceKernels):
         def compile(self, graph, inputs, outputs):
-            if outputs[0].shape[0] == 8:
+            if outputs and outputs[0].shape[0] == 8:
                 raise RuntimeError("out of memory: 7 GiB\nlong trace")
             return super().compile(graph, inputs, outputs)
 

@@ -1,0 +1,93 @@
+"""Copying blocks before a step: one small graph per KV group, over the caches of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..kernels.contract import PAD_BLOCK_ID
+from ..kernels.kernel_set import KernelSet
+from .block_table import BlockCopy
+from .kv_cache import KVCache
+from .model_inputs import Int32Array
+
+
+class CopyBlocks(nn.Module):
+    """Copies some blocks to others, in every layer of a group."""
+
+    def __init__(self, kernels: KernelSet) -> None:
+        """Use this target's kernels."""
+        super().__init__()
+        self.kernels = kernels
+
+    def forward(
+        self,
+        k_caches: Sequence[Tensor],
+        v_caches: Sequence[Tensor],
+        sources_M: Tensor,
+        destinations_M: Tensor,
+    ) -> None:
+        """Change the caches in place; entries of -1 are skipped."""
+        for k_cache, v_cache in zip(k_caches, v_caches, strict=True):
+            self.kernels.copy_blocks(k_cache, v_cache, sources_M, destinations_M)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyGraph:
+    """A compiled copy with its static inputs."""
+
+    sources: Int32Array
+    destinations: Int32Array
+    run: Callable[[], None]
+
+
+class BlockCopier:
+    """The copy graphs of all groups. A step copies at most one block per request and group."""
+
+    def __init__(self, cache: KVCache, kernels: KernelSet, *, max_num_seqs: int) -> None:
+        """Compile one graph per group."""
+        self._graphs = [
+            _compile(cache, kernels, layers=group.layers, size=max_num_seqs)
+            for group in cache.groups
+        ]
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs compiled."""
+        return len(self._graphs)
+
+    def run(self, copies: Sequence[BlockCopy]) -> None:
+        """Copy these blocks; none costs nothing."""
+        if not copies:
+            return
+        for group, graph in enumerate(self._graphs):
+            own = [copy for copy in copies if copy.group == group]
+            for array, ids in (
+                (graph.sources, [copy.source for copy in own]),
+                (graph.destinations, [copy.destination for copy in own]),
+            ):
+                array.fill(PAD_BLOCK_ID)
+                array[: len(ids)] = ids
+            graph.run()
+
+    def warm_up(self) -> None:
+        """Run every graph on padding."""
+        for graph in self._graphs:
+            graph.run()
+
+
+def _compile(cache: KVCache, kernels: KernelSet, *, layers: Sequence[int], size: int) -> CopyGraph:
+    sources, destinations = (torch.full((size,), PAD_BLOCK_ID, dtype=torch.int32) for _ in range(2))
+    caches = [[caches[layer] for layer in layers] for caches in (cache.keys, cache.values)]
+    run = kernels.compile(CopyBlocks(kernels), [*caches, sources, destinations], [])
+    return CopyGraph(_array(sources), _array(destinations), run)
+
+
+def _array(tensor: Tensor) -> Int32Array:
+    array: Int32Array = tensor.numpy()
+    assert array.dtype == np.int32
+    return array
