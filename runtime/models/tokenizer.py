@@ -44,7 +44,7 @@ class Tokenizer:
         self._byte_ids = frozenset(index for index in byte_ids if index is not None)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(index for index, token in added.items() if token.special)
-        self._has_text: dict[int, bool] = {}
+        self._token_texts: dict[int, str | None] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -124,13 +124,16 @@ class Tokenizer:
         """Tell whether ``decode`` leaves a token out, if it skips any."""
         return token_id in self._special_ids
 
-    def has_text(self, token_id: int) -> bool:
-        """Tell whether there is such a token: a model may have more ids than its tokenizer."""
-        has_text = self._has_text.get(token_id)
-        if has_text is None:  # asked of the library once, which takes as long as decoding
-            has_text = self._backend.id_to_token(token_id) is not None
-            self._has_text[token_id] = has_text
-        return has_text
+    def token_text(self, token_id: int) -> str | None:
+        """Return the text of a token that is the only one, None where there is no such token.
+
+        A model may have more ids than its tokenizer has tokens.
+        """
+        if token_id not in self._token_texts:  # the library is asked once for each token
+            is_token = self._backend.id_to_token(token_id) is not None
+            text = self.decode([token_id], skip_special_tokens=False) if is_token else None
+            self._token_texts[token_id] = text
+        return self._token_texts[token_id]
 
 
 class StreamDecoder:
@@ -158,8 +161,8 @@ class StreamDecoder:
         Text is held back while it ends inside a character.
         """
         tokenizer = self._tokenizer
-        is_skipped = self._skips_special and tokenizer.is_special(token_id)
-        if is_skipped or not tokenizer.has_text(token_id):
+        is_token = tokenizer.token_text(token_id) is not None
+        if not is_token or (self._skips_special and tokenizer.is_special(token_id)):
             return ""
         self._window.append(token_id)
         if tokenizer.is_byte(token_id):
@@ -177,13 +180,18 @@ class StreamDecoder:
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=self._skips_special)
 
+    def _window_text(self) -> str:
+        """Return the text of the window, which is mostly one token, without asking the library."""
+        only = self._tokenizer.token_text(self._window[0]) if len(self._window) == 1 else None
+        return self._decode(self._window) if only is None else only
+
     def _give(self, text: str) -> str:
         """Give out all text of the window; its new tokens become the context of the next."""
         increment = text[len(self._given) :]
         if increment:
             self._window = self._window[self._num_given :]
             self._num_given = len(self._window)
-            self._given = self._decode(self._window)
+            self._given = self._window_text()
         return increment
 
     def _give_invalid(self, text: str) -> str:
