@@ -51,14 +51,17 @@ def generate(
     """Generate for every prompt of a file.
 
     A line of a .jsonl file is an object with one of "prompt" (text), "prompt_token_ids" or
-    "messages" (a chat, beside which "tools" may list functions as JSON schemas), and any of
-    temperature, top_k, top_p, max_tokens, seed, stop_token_ids and ignore_eos, which go before
-    the options here, as these go before the configuration. Blank lines are skipped. A line that
-    cannot run fails alone, with its number.
+    "messages" (a chat, beside which "tools" may list functions as JSON schemas), and any key of
+    the configuration's section "sampling", such as temperature, max_tokens, n or logprobs, which
+    go before the options here, as these go before the configuration. Blank lines are skipped. A
+    line that cannot run fails alone, with its number.
 
     Results have index (of the prompt, from 0), prompt (as written; null for token ids and
     chats), text, token_ids, finish_reason (stop, length or error) and error, and come in the
-    order in which they finish. Without -o, texts are printed in the order of the prompts.
+    order in which they finish. Where a request asks for them, they also have logprobs (one per
+    token) and prompt_logprobs (one per token of the prompt but the first), each with logprob,
+    rank and top (pairs of token id and logprob), and for n above 1 completions, which lists all
+    samples. Without -o, texts are printed in the order of the prompts.
     """
     settings = load_config(config)
     given = {key: value for key, value in sampling.items() if value is not None}
@@ -124,6 +127,9 @@ def _result(line: PromptLine, output: RequestOutput) -> Result:
         token_ids=output.token_ids,
         finish_reason=output.finish_reason,
         error=None,
+        logprobs=output.completions[0].logprobs,
+        prompt_logprobs=output.prompt_logprobs,
+        completions=output.completions if len(output.completions) > 1 else None,
     )
 
 

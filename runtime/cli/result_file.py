@@ -16,15 +16,28 @@ from typing import Protocol, TextIO
 
 import click
 
+from ..outputs import Completion
+from ..sampled_token import TokenLogprobs
 from .failures import UserMistake, user_file
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """How a file system says that it has no locks."""
 
 
+ASKED_FOR = ("logprobs", "prompt_logprobs", "completions")
+"""Fields that a record has only where the request asked for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one prompt; the fields of an output record, in its order."""
+    """What became of one prompt; the fields of an output record, in its order.
+
+    Attributes:
+        text: of the first sample, like ``token_ids``, ``finish_reason`` and ``logprobs``.
+        logprobs: one per token.
+        prompt_logprobs: one per token of the prompt behind the first.
+        completions: all samples, where the request asked for several.
+    """
 
     index: int
     prompt: str | None
@@ -32,6 +45,24 @@ class Result:
     token_ids: tuple[int, ...]
     finish_reason: str
     error: str | None
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    completions: tuple[Completion, ...] | None = None
+
+    @property
+    def num_new_tokens(self) -> int:
+        """Generated tokens of all samples."""
+        if self.completions is None:
+            return len(self.token_ids)
+        return sum(len(one.token_ids) for one in self.completions)
+
+    def to_json(self) -> str:
+        """Return the record as one line of strict JSON."""
+        record = asdict(self)
+        for name in ASKED_FOR:
+            if record[name] is None:
+                del record[name]
+        return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 
 class ResultWriter(Protocol):
@@ -57,7 +88,7 @@ class JsonLines:
                 # Not earlier: a run that cannot start costs no older results.
                 self._file.truncate(0)
                 self._replaces = False
-            self._file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+            self._file.write(result.to_json() + "\n")
             self._file.flush()
 
 
@@ -83,8 +114,7 @@ class Texts:
 
     def _print(self, result: Result) -> None:
         title = "" if result.prompt is None else f" {result.prompt}"
-        answer = _readable(result) if result.error is None else f"failed: {result.error}"
-        click.echo(f"[{result.index}]{title}\n{answer}\n")
+        click.echo(f"[{result.index}]{title}\n{_readable(result)}\n")
 
 
 @contextmanager
@@ -152,4 +182,11 @@ def _is_regular(file: TextIO) -> bool:
 
 
 def _readable(result: Result) -> str:
-    return " ".join(map(str, result.token_ids)) if result.text is None else result.text.strip()
+    """Return the answer, or all of them, a line each."""
+    if result.error is not None:
+        return f"failed: {result.error}"
+    answers = result.completions or (result,)
+    return "\n".join(
+        " ".join(map(str, one.token_ids)) if one.text is None else one.text.strip()
+        for one in answers
+    )

@@ -30,7 +30,7 @@ class Tally:
             self.num_finished += 1
         else:
             self.num_failed += 1
-        self.num_new_tokens += len(result.token_ids)
+        self.num_new_tokens += result.num_new_tokens
 
 
 def summary_text(tally: Tally, runner: ModelRunner, seconds: float) -> str:
