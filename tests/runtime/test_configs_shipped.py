@@ -41,6 +41,7 @@ def test_these_files_ship() -> None:
         "production.yaml",
         "smollm2-135m-cpu.yaml",
         "tiny-cpu.yaml",
+        "tiny-gemma3-cpu.yaml",
         "tiny-neuron-sim.yaml",
     ]
 
@@ -53,10 +54,13 @@ def test_a_shipped_file_parses_and_round_trips(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_prompt_within_the_model_limit_fits_a_prefill_step(name: str) -> None:
+def test_every_prompt_within_the_model_limit_fits_a_prefill_step_or_runs_in_chunks(
+    name: str,
+) -> None:
     config = load(name)
 
-    assert config.num_batched_tokens_buckets[-1] == config.max_model_len
+    is_whole = config.num_batched_tokens_buckets[-1] == config.max_model_len
+    assert is_whole == (name != "tiny-gemma3-cpu.yaml")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,6 +95,17 @@ def test_the_tiny_model_needs_no_download_and_compiles_four_graphs() -> None:
 
     assert not isinstance(config.model, str)
     assert num_graphs("tiny-cpu.yaml") == 4
+
+
+def test_the_small_gemma_has_two_kinds_of_layers_and_an_fp8_cache() -> None:
+    config = load("tiny-gemma3-cpu.yaml")
+    assert not isinstance(config.model, str)
+
+    architecture, _ = read_inline(config.model)
+
+    assert [kind.window for kind in architecture.layers] == [32, 32, None] * 2
+    assert config.kv_cache_dtype == "fp8_e4m3"
+    assert num_graphs("tiny-gemma3-cpu.yaml") == 4
 
 
 def test_the_simulated_model_needs_no_download_and_no_device() -> None:
