@@ -26,7 +26,8 @@ class CpuKernels(CpuSamplerOperators):
 
     A row's result does not depend, to the bit, on the number of rows, on its place among them, on
     the table width or on the phase. An index that lies outside its table is memory-safe: a token
-    id, row or position reads entry 0, a slot writes nothing, a block is not read.
+    id, row or position reads entry 0, a slot writes nothing, a block is not read or copied, an
+    expert is skipped.
 
     Where they cannot be built, as without a C++ compiler, an instance is of the subclass
     ``TorchKernels``, with a warning.
