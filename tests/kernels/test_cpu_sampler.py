@@ -209,3 +209,17 @@ def test_parameters_of_another_row_count_or_dtype_are_refused(index: int):
         KERNELS.sample(*params)
     with pytest.raises(ValueError, match=r"has dtype torch.int64"):
         KERNELS.sample(*wrong)
+
+
+@pytest.mark.parametrize("outputs", [61, 64])
+def test_h08_a_head_that_is_padded_inside_never_gives_a_token_beyond_it(outputs: int):
+    """All logits are negative: the zeros of a padded panel would win."""
+    weight = -torch.rand(outputs, 32, generator=torch.Generator().manual_seed(1)) - 0.1
+    head = KERNELS.make_linear(weight, None, torch.float32)
+    logits = head(torch.rand(40, 32, generator=torch.Generator().manual_seed(2)))
+    uniform = [row / 40 for row in range(39)] + [LARGEST_UNIFORM]
+
+    assert logits.shape == (40, outputs)
+    assert (logits < 0).all()
+    drawn = sample(logits, temperature=100.0, uniform=uniform)
+    assert all(0 <= token < outputs for token in (*drawn, *KERNELS.greedy(logits).tolist()))

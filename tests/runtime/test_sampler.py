@@ -249,6 +249,23 @@ def test_h08_ids_are_those_of_the_vocabulary_though_all_its_logits_are_negative(
 
 
 @TARGETS
+def test_i01_zero_and_tiny_temperatures_share_a_step_with_others_and_a_banned_token(kernels):
+    """The likeliest token is banned; 0 and tiny temperatures always take the next one."""
+    logits = random_logits(1, seed=8).repeat(5, 1)
+    best, second = logits[0].topk(2).indices.tolist()
+    settings: list[dict[str, float]] = [{"temperature": t} for t in (0, 1e-6, 1e-4, 2.0)]
+    settings.append({"top_p": 1e-4})
+    params = [SamplingParams(bad_word_ids=[[best]], **one) for one in settings]
+
+    for seed in range(50):
+        rows = {at: row(one, seed=seed) for at, one in enumerate(params)}
+        ids = [one.token_id for one in samplers(logits, kernels).sample(rows)]
+
+        assert [ids[at] for at in (0, 1, 2, 4)] == [second] * 4
+        assert ids[3] != best
+
+
+@TARGETS
 def test_i02_greedy_small_off_and_huge_top_k_share_a_step(kernels: KernelSet):
     logits = random_logits(1, seed=4).repeat(4, 1)
     one = samplers(logits, kernels)
