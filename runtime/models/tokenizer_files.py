@@ -22,8 +22,9 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     """Load the tokenizer of a model folder, None when it has no tokenizer file.
 
     Whether a bos is added is up to tokenizer.json alone, as in transformers 5: ``add_bos_token`` of
-    tokenizer_config.json has no effect. Older files (``tokenizer.model``, ``vocab.json``) are
-    converted by transformers.
+    tokenizer_config.json has no effect. The file counts in all else, too: for Llama 2, transformers
+    5 has rules of its own, by which a space that begins a text is lost. Older files
+    (``tokenizer.model``, ``vocab.json``) are converted by transformers.
 
     Raises:
         ModelError: a file is damaged, or transformers is needed and not installed.
