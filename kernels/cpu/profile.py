@@ -52,8 +52,8 @@ def timed(call: Call, seconds: float) -> CommandTime:
         copied = int((_tensor(call, 1) >= 0).sum()) * _size(call, 5)
         return CommandTime(name, 0, 2 * copied, seconds)
     if name == "write_kv":
-        written = _size(call, 5) * _size(call, 8) * _tensor(call, 0).itemsize
-        return CommandTime(name, 0, 4 * written, seconds)
+        itemsizes = _tensor(call, 0).itemsize + _tensor(call, 2).itemsize
+        return CommandTime(name, 0, 2 * _size(call, 5) * _size(call, 8) * itemsizes, seconds)
     return CommandTime(name, 0, _tensor_bytes(call), seconds)
 
 

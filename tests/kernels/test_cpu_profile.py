@@ -54,6 +54,19 @@ def test_a_causal_prefill_sees_one_token_more_per_query():
     assert plain.num_bytes == windowed.num_bytes == 2 * 6 * 8 * 4 + 2 * 4 * 8 * 4
 
 
+def test_a_write_reads_new_rows_and_writes_them_as_the_cache_holds_them():
+    """Five rows of 3 heads of 8, keys and values."""
+    rows, slots = torch.zeros(5, 3, 8), torch.zeros(5, dtype=torch.int32)
+    sizes = (5, 24, 24, 24, 144, 5, 1.0, 1.0)
+    for dtype, size in ((torch.float32, 4), (torch.float8_e4m3fn, 1)):
+        cache = torch.zeros(9, 16, 3, 8, dtype=dtype)
+        name = "write_kv_f32_f32" if size == 4 else "write_kv_f32_fp8"
+
+        time = timed(Call(name, 1, (rows, rows, cache, cache, slots, *sizes)), 1.0)
+
+        assert time == CommandTime("write_kv", 0, 2 * 5 * 24 * (4 + size), 1.0)
+
+
 def test_experts_are_counted_for_all_rows_and_no_more_weights_than_there_are():
     """Three rows of two experts each, of eight (and of four) experts of 5 inputs, 7 outputs."""
     x, starts, out = torch.zeros(3, 5), torch.zeros(9, dtype=torch.int32), torch.zeros(6, 7)
