@@ -12,7 +12,15 @@ from typing import Any
 
 import tokenizers
 from gguf import TokenType
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from ..errors import ModelError
 from ..value_text import value_text
@@ -22,13 +30,15 @@ LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+"""The same, with single digits."""
 LIST_ITEMS: Mapping[str, tuple[type, ...]] = {
     "tokens": (str,),
     "merges": (str,),
     "scores": (int, float),
     "token_type": (int,),
 }
-SUPPORTED_PRE = ("smollm", "gpt-2", "llama-bpe")
+SUPPORTED_PRE = ("smollm", "gpt-2", "llama-bpe", "qwen2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,9 @@ def _byte_level(metadata: Mapping[str, Any], pre: str) -> tokenizers.Tokenizer:
         ) from None
     backend = tokenizers.Tokenizer(bpe)
     backend.pre_tokenizer = _pre_tokenizer(pre)
+    if pre == "qwen2":
+        composed: Any = normalizers.NFC()
+        backend.normalizer = composed
     decoder: Any = decoders.ByteLevel()
     backend.decoder = decoder
     return backend
@@ -161,7 +174,8 @@ def _pre_tokenizer(pre: str) -> Any:
         first: Any = pre_tokenizers.Digits(individual_digits=True)
         last: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
-        first = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), "isolated")
+        split = QWEN2_SPLIT if pre == "qwen2" else LLAMA3_SPLIT
+        first = pre_tokenizers.Split(Regex(split), "isolated")
         last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([first, last])
 

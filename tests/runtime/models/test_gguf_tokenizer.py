@@ -9,7 +9,7 @@ from tokenizers import pre_tokenizers
 
 from noria.runtime.errors import ModelError
 from noria.runtime.models.gguf_file import GgufFile
-from noria.runtime.models.gguf_tokenizer import LLAMA3_SPLIT, build_tokenizer
+from noria.runtime.models.gguf_tokenizer import LLAMA3_SPLIT, QWEN2_SPLIT, build_tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
@@ -36,10 +36,11 @@ def pieces(pre: str, text: str, **changes: object) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("pre", "number"), [("gpt-2", ["12"]), ("smollm", ["1", "2"]), ("llama-bpe", ["12"])]
+    ("pre", "number"),
+    [("gpt-2", ["12"]), ("smollm", ["1", "2"]), ("llama-bpe", ["12"]), ("qwen2", ["1", "2"])],
 )
 def test_the_pre_tokenizer_decides_how_numbers_split(pre: str, number: list[str]) -> None:
-    """K13: SmolLM2 has single digits."""
+    """K13: SmolLM2 and Qwen2 have single digits."""
     assert pieces(pre, "ab12", add_bos_token=False) == ["ab", *number]
 
 
@@ -76,6 +77,19 @@ def test_the_split_of_llama3_is_the_one_that_transformers_has() -> None:
     assert parameters["pattern"].default == LLAMA3_SPLIT
 
 
+def test_the_split_of_qwen2_is_the_one_that_transformers_has() -> None:
+    qwen2: Any = pytest.importorskip("transformers.models.qwen2.tokenization_qwen2")
+
+    assert qwen2.PRETOKENIZE_REGEX == QWEN2_SPLIT
+
+
+def test_qwen2_composes_letters_and_their_accents() -> None:
+    composed, apart = ("\u00e9", "e\u0301")
+
+    assert pieces("qwen2", apart) == pieces("qwen2", composed)
+    assert pieces("smollm", apart) != pieces("smollm", composed)
+
+
 def test_the_config_names_special_tokens_and_the_template() -> None:
     values = metadata("smollm") | {"tokenizer.chat_template": "{{ messages }}"}
 
@@ -91,7 +105,7 @@ def test_the_config_names_special_tokens_and_the_template() -> None:
     [
         ({"model": "bert"}, "tokenizer 'bert' with pre-tokenizer 'smollm' is not supported"),
         ({"model": "llama"}, "metadata tokenizer.ggml.scores is missing"),
-        ({"pre": "qwen2"}, "pre-tokenizer 'qwen2' is not supported in GGUF files"),
+        ({"pre": "tekken"}, "pre-tokenizer 'tekken' is not supported in GGUF files"),
         ({"model": None}, "tokenizer None"),
         ({"merges": []}, "metadata tokenizer.ggml.merges is missing"),
     ],
