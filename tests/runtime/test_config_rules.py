@@ -136,6 +136,9 @@ REFUSED_MODELS = {
     f"{ARCHITECTURE}, num_key_value_heads: 3": (
         "model: num_attention_heads 4 is not a multiple of num_key_value_heads 3"
     ),
+    f"{ARCHITECTURE}, max_position_embeddings: 512, rope_scaling: {{type: linear, factor: 2.0}}": (
+        "max_model_len: is 2048; must be at most the model's reach with rope scaling = 1024"
+    ),
     f"{ARCHITECTURE}, max_position_embeddings: 512": (
         "max_model_len: is 2048; must be at most the model's max_position_embeddings = 512"
     ),
