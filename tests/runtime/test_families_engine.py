@@ -67,3 +67,24 @@ def test_the_compiled_engine_equals_transformers(twins, make_engine, make_shape,
 @pytest.mark.parametrize("name", ON_REFERENCE)
 def test_the_reference_engine_equals_transformers(twins, make_engine, make_shape, name):
     assert_engine_equals_transformers(twins, make_engine, make_shape, name, ReferenceKernels())
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe-mixed", "gemma2", "smollm3-window"])
+def test_a_request_has_the_same_bits_alone_and_among_others(twins, make_engine, make_shape, name):
+    """Other rows and padding reach neither its experts nor its window."""
+    source = open_model(twins.folder(name))
+    shape = make_shape(tokens=(16,), max_num_batched_tokens=16, seqs=(1, 8))
+
+    def logits_of(prompts):
+        tiny = make_engine(
+            shape,
+            kernels=CpuKernels(),
+            dtype=torch.float32,
+            architecture=source.architecture,
+            tensors=source.tensors,
+        )
+        return generate_with_logits(tiny, prompts)[1]
+
+    (alone,), among = logits_of(PROMPTS[5:]), logits_of(PROMPTS)
+
+    assert torch.equal(alone, among[5])

@@ -13,6 +13,7 @@ from torch import Tensor
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
+from noria.runtime import LLM, SamplingParams
 from noria.runtime.config import parse_config
 from noria.runtime.errors import ConfigError, ModelError
 from noria.runtime.kv_cache_dtype import cache_dtype, cache_scales
@@ -21,12 +22,13 @@ from noria.runtime.models.kv_scales import KVScales
 from noria.runtime.models.sources import LoadedModel, open_model
 
 MODEL = {key: value for key, value in SIZES.items() if key != "pad_token_id"}
+FP8 = {"kv_cache_dtype": "fp8_e4m3"}
 TOKEN_IDS = [(i * i + 3 * i + 1) % 61 for i in range(32)]
 
 
 def config(**changes: Any) -> Any:
     settings = {"model": MODEL, "backend": "reference", "max_model_len": 64}
-    return parse_config(settings | {"kv_cache_dtype": "fp8_e4m3"} | changes)
+    return parse_config(settings | FP8 | changes)
 
 
 def source(**scales: float) -> LoadedModel:
@@ -118,3 +120,16 @@ def test_an_fp8_cache_changes_what_rounding_of_keys_and_values_changes(
     size = exact.abs().max()
     assert (found - expected).abs().max() <= 1e-5 * size
     assert (exact - expected).abs().max() > 1e-2 * size
+
+
+def test_an_engine_over_an_fp8_cache_serves_and_warns_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = {"max_num_seqs": 2, "max_num_batched_tokens": 64, "block_size": 4}
+    llm = LLM({"model": MODEL, "backend": "reference", "max_model_len": 64, **limits} | FP8)
+
+    (output,) = llm.generate([[5, 6, 7]], SamplingParams(temperature=0, max_tokens=8))
+
+    assert len(output.token_ids) == 8
+    assert {cache.dtype for cache in llm.loaded.cache.keys} == {torch.float8_e4m3fn}
+    assert [r.name for r in caplog.records].count("noria.runtime.kv_cache_dtype") == 1
