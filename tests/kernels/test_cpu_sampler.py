@@ -81,6 +81,21 @@ def test_draws_are_those_of_the_reference(top_k: int, top_p: float, min_p: float
     assert torch.equal(KERNELS.sample(logits, *params), ReferenceKernels().sample(logits, *params))
 
 
+@pytest.mark.parametrize("top_k", [1, 2, 50, 150, 195, 196, 2000])
+@pytest.mark.parametrize("top_p", [0.6, 1.0])
+def test_draws_of_a_large_vocabulary_are_those_of_the_reference(top_k: int, top_p: float):
+    """50,000 tokens are 196 blocks: both ways to find the candidates, with ties and few tokens."""
+    logits = random_logits(6, seed=top_k, vocab=50_000)
+    logits[1] = (logits[1] * 2).round() / 2
+    logits[2] = 0
+    logits[3, 300:] = -math.inf
+    logits[4] = logits[4].sort().values
+    uniform = torch.rand(6, generator=torch.Generator().manual_seed(3)).tolist()
+    params = arguments(6, [1.0, 0.3, 1.0, 3.0, 5.0, 2.0], top_k, top_p, uniform)
+
+    assert torch.equal(KERNELS.sample(logits, *params), ReferenceKernels().sample(logits, *params))
+
+
 @pytest.mark.parametrize("vocab", [1, 15, 16, 63, 64, 65, 1000, 4099])
 def test_greedy_finds_the_largest_wherever_it_is(vocab: int):
     places = sorted({0, vocab // 3, vocab // 2, max(0, vocab - 17), vocab - 1})

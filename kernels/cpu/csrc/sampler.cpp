@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "command.h"
@@ -116,7 +117,7 @@ class Draw {
   }
 
   void keep_top_k(int64_t k) {
-    begin(DBL_MIN);
+    begin(std::max(reached_by(k), DBL_MIN));
     keep(Selection(keys_, ids_).run([](int32_t) { return 1.0; }, double(k)));
   }
 
@@ -182,15 +183,42 @@ class Draw {
     return id;
   }
 
-  // Candidates are the tokens of at least this weight.
+  // Candidates are the tokens of at least this weight, which most vectors have none of.
   void begin(double least) {
+    constexpr int64_t kStep = 8 * kDoubles;
     ids_.resize(size_t(size_));
     size_t count = 0;
-    for (int64_t id = 0; id < size_; ++id) {
-      ids_[count] = int32_t(id);
-      count += weights_[id] >= least;
+    for (int64_t first = 0; first < size_; first += kStep) {
+      const int64_t end = std::min(padded_, first + kStep);
+      vl found{};
+      for (int64_t id = first; id < end; id += kDoubles)
+        found |= load_as<vd>(weights_ + id) >= least;
+      if (!any_lane((vi)found)) continue;
+      for (int64_t id = first; id < std::min(size_, end); ++id) {
+        ids_[count] = int32_t(id);
+        count += weights_[id] >= least;
+      }
     }
     ids_.resize(count);
+  }
+
+  // A weight that at least k tokens have: the k-th of the largest of each block, less what the
+  // exponential may be off. 0 if there are not as many blocks.
+  double reached_by(int64_t k) {
+    const int64_t blocks = (padded_ + kBlock - 1) / kBlock;
+    if (k > blocks) return 0;
+    for (int64_t block = 0; block < blocks; ++block) {
+      vd top{};
+      const int64_t end = std::min(padded_, (block + 1) * kBlock);
+      for (int64_t id = block * kBlock; id < end; id += kDoubles) {
+        const vd weight = load_as<vd>(weights_ + id);
+        top = weight > top ? weight : top;
+      }
+      sums_[block] = 0;
+      for (int lane = 0; lane < kDoubles; ++lane) sums_[block] = std::max(sums_[block], top[lane]);
+    }
+    std::nth_element(sums_, sums_ + k - 1, sums_ + blocks, std::greater<double>());
+    return sums_[k - 1] * (1 - 1e-12);
   }
 
   void keep(const Cut& cut) {
