@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from noria.runtime.bench.detokenize import bench_detokenize
 from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
-from noria.runtime.models.tokenizer import StreamDecoder, Tokenizer
+from noria.runtime.models.tokenizer import MAX_HELD_TOKENS, StreamDecoder, Tokenizer
 from noria.runtime.models.tokenizer_files import load_tokenizer
 from noria.runtime.output_text import OutputText
 
@@ -174,6 +174,23 @@ def test_an_endless_run_of_invalid_bytes_is_not_held_for_ever() -> None:
 
     assert "".join(parts) == "\ufffd" * 100
     assert len("".join(parts[:50])) >= 50 - 17
+
+
+@pytest.mark.parametrize("token", [0x41, 0xFF, 0xF0], ids=["text", "invalid", "half a character"])
+def test_a_token_costs_the_same_however_long_the_text_is(
+    monkeypatch: pytest.MonkeyPatch, token: int
+) -> None:
+    tokenizer, decoded = byte_level(), [0]
+    decode = Tokenizer.decode
+
+    def noting(self: Tokenizer, ids: Sequence[int], **options: bool) -> str:
+        decoded.append(len(ids))
+        return decode(self, ids, **options)
+
+    monkeypatch.setattr(Tokenizer, "decode", noting)
+    increments(tokenizer, [token] * 500)
+
+    assert 0 < max(decoded) <= 2 * (MAX_HELD_TOKENS + 1)
 
 
 @pytest.fixture(scope="module")
