@@ -2,104 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
-from dataclasses import replace
-from functools import cache
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampler_rows import (
+    ALL,
+    EXTRAS,
+    GREEDY,
+    REFERENCE,
+    TARGETS,
+    VOCAB,
+    compiled,
+    extra,
+    random_logits,
+    row,
+    samplers,
+)
 from torch import Tensor
 
-from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
-from noria.runtime.sampled_token import MIN_LOGPROB, SampledToken
-from noria.runtime.sampler import SamplerSet, compile_scorer, needed_features
+from noria.runtime.sampler import needed_features
 from noria.runtime.sampler_features import sampler_variants
-from noria.runtime.sampler_stages import SamplerShape
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.sampling_state import SamplerRow, SamplingState
-
-VOCAB = 61
-ALL = ("greedy", "top_k_top_p", "penalties", "logit_bias", "structured_output", "logprobs")
-REFERENCE, CPU = ReferenceKernels(), CpuKernels()
-TARGETS = pytest.mark.parametrize("kernels", [REFERENCE, CPU], ids=["reference", "cpu"])
-GREEDY = SamplingParams(temperature=0)
-
-
-def random_logits(rows: int, seed: int = 0, vocab: int = VOCAB) -> Tensor:
-    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
-
-
-@cache
-def compiled(kernels: KernelSet, rows: int, vocab: int, num: int) -> tuple[Tensor, SamplerSet]:
-    logits = torch.zeros(rows, vocab)
-    shape = SamplerShape(rows, vocab, max_model_len=64, max_logprobs=num)
-    return logits, SamplerSet(kernels, logits, shape, ALL)
-
-
-def samplers(logits_RV: Tensor, kernels: KernelSet = CPU, num: int = 20) -> SamplerSet:
-    """Return the samplers of this size, which other tests have used, over these logits."""
-    buffer, one = compiled(kernels, *logits_RV.shape, num)
-    buffer.copy_(logits_RV)
-    return one
-
-
-def row(params: SamplingParams, *, position: int = 9, seed: int = 7, **state: Any) -> SamplerRow:
-    """Return what a request asks for after a prompt and an output."""
-    output = state.pop("output", ())
-    one = SamplingState(
-        params,
-        seed=seed,
-        prompt_token_ids=state.pop("prompt", (3, 4)),
-        end_token_ids=state.pop("end", ()),
-        vocab_size=VOCAB,
-        constraint=state.pop("constraint", None),
-    )
-    for token_id in output:
-        one.append(token_id)
-    return one.row(position)
-
-
-class Allowed:
-    """A constraint that always allows the same tokens."""
-
-    is_complete = False
-
-    def __init__(self, *token_ids: int) -> None:
-        bits = np.zeros(64, dtype=np.uint8)
-        bits[list(token_ids)] = 1
-        self._mask = np.packbits(bits, bitorder="little").view(np.int32)
-
-    def bitmask(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        return self._mask
-
-    def accept(self, token_id: int) -> None:
-        pass
-
-
-EXTRAS: list[dict[str, Any]] = [
-    {"params": {}},
-    {"params": {"temperature": 0}},
-    {"params": {"repetition_penalty": 1.5}, "output": (5, 9, 9)},
-    {"params": {"presence_penalty": 1.0, "frequency_penalty": 0.5}, "output": (5, 9, 9)},
-    {"params": {"logit_bias": {5: 100}}},
-    {"params": {"bad_word_ids": [[9, 8], [7]], "temperature": 0}, "output": (5, 9)},
-    {"params": {"min_tokens": 3}, "end": (1, 2)},
-    {"params": {"top_k": 4, "min_p": 0.05}, "constraint": Allowed(3, 17, 40)},
-    {"params": {"logprobs": 3, "top_p": 0.7}},
-]
-
-
-def extra(index: int, seed: int = 7) -> SamplerRow:
-    given = dict(EXTRAS[index])
-    return row(SamplingParams(**given.pop("params")), seed=seed, **given)
 
 
 @pytest.mark.parametrize(
@@ -214,41 +144,6 @@ def test_i11_a_forced_row_is_forced_to_the_end(kernels: KernelSet):
 
 
 @TARGETS
-def test_i08_rows_without_a_usable_logit_get_no_token_and_harm_no_others(kernels: KernelSet):
-    logits = random_logits(5)
-    rows = {at: row(SamplingParams(logprobs=2), seed=at) for at in range(5)}
-    clean = samplers(logits, kernels).sample(rows)
-    logits[0], logits[1, 7], logits[2, 9], logits[3] = math.nan, math.inf, math.nan, -math.inf
-
-    sampled = samplers(logits, kernels).sample(rows)
-
-    assert [sampled[at] for at in (0, 2, 3)] == [SampledToken(-1, None)] * 3
-    assert sampled[1].token_id == 7
-    assert sampled[4] == clean[4]
-
-
-@TARGETS
-def test_i08_a_row_whose_every_token_is_banned_gets_none(kernels: KernelSet):
-    banned = row(SamplingParams(bad_word_ids=[[3]]), constraint=Allowed(3))
-
-    assert samplers(random_logits(1), kernels).sample({0: banned}) == [SampledToken(-1)]
-
-
-@TARGETS
-@pytest.mark.parametrize("vocab", [61, 64])
-def test_h08_ids_are_those_of_the_vocabulary_though_all_its_logits_are_negative(kernels, vocab):
-    """A padded head would win with its zeros; rows beside hold large logits."""
-    params = [replace(GREEDY), SamplingParams(temperature=50), SamplingParams(temperature=50)]
-    logits = torch.full((4, vocab), 1e4)
-    logits[1::2] = -random_logits(2, vocab=vocab).abs() - 1
-
-    for seed in range(40):
-        for one in params:
-            sampled = samplers(logits, kernels).sample({1: row(one, seed=seed)})
-            assert 0 <= sampled[0].token_id < vocab
-
-
-@TARGETS
 def test_i01_zero_and_tiny_temperatures_share_a_step_with_others_and_a_banned_token(kernels):
     """The likeliest token is banned; 0 and tiny temperatures always take the next one."""
     logits = random_logits(1, seed=8).repeat(5, 1)
@@ -348,70 +243,5 @@ def expected_token(logits_V: Tensor, asked: SamplerRow) -> int:
 
 
 @TARGETS
-@pytest.mark.parametrize("count", [0, 5, 61, 100])
-def test_i09_logprobs_are_finite_numbers_of_the_raw_logits(kernels: KernelSet, count: int):
-    """With top_k 1 all other tokens are filtered, yet theirs are the model's own."""
-    logits = random_logits(2)
-    logits[:, 7] = -math.inf
-    params = SamplingParams(top_k=1, logprobs=count, logit_bias={7: 100, 9: -100})
-    expected = logits[0].double().log_softmax(0)
-
-    (sampled, _) = samplers(logits, kernels, num=100).sample({0: row(params), 1: row(GREEDY)})
-
-    found = sampled.logprobs
-    assert found is not None
-    assert len(found.top) == min(count, VOCAB)
-    ranked = [token_id for token_id, _ in found.top]
-    assert ranked == expected.argsort(descending=True, stable=True).tolist()[:count]
-    for token_id, logprob in (*found.top, (sampled.token_id, found.logprob)):
-        wanted = MIN_LOGPROB if token_id == 7 else float(expected[token_id])
-        assert logprob == pytest.approx(wanted, abs=1e-5)
-    json.dumps(found.top, allow_nan=False)
-
-
-def test_i09_a_token_that_only_a_bias_made_possible_has_the_least_logprob():
-    logits = torch.full((1, VOCAB), -1e30)
-    logits[0, 3] = 0
-    banned = row(SamplingParams(logprobs=1, bad_word_ids=[[3]], temperature=0))
-
-    (sampled,) = samplers(logits).sample({0: banned})
-
-    assert sampled.token_id == 0
-    assert sampled.logprobs is not None
-    assert sampled.logprobs.logprob == MIN_LOGPROB
-    assert sampled.logprobs.rank == 2
-    assert sampled.logprobs.top == ((3, 0.0),)
-
-
-def test_only_rows_that_ask_get_logprobs():
-    rows = {0: row(GREEDY), 2: row(replace(GREEDY, logprobs=0))}
-
-    plain, asking = samplers(random_logits(3)).sample(rows)
-
-    assert plain.logprobs is None
-    assert asking.logprobs is not None
-    assert (asking.logprobs.rank, asking.logprobs.top) == (1, ())
-
-
-@TARGETS
 def test_a_step_that_draws_nothing_runs_nothing(kernels: KernelSet):
     assert samplers(random_logits(2), kernels).sample({}) == []
-
-
-@TARGETS
-def test_a_scorer_gives_the_logprobs_of_given_tokens(kernels: KernelSet):
-    logits = random_logits(6)
-    scorer = compile_scorer(kernels, logits, 5)
-    expected = logits.double().log_softmax(1)
-    first = scorer.score({0: 3, 1: 4, 5: 60}, {0: 5, 1: 0, 5: 2})
-    logits.copy_(logits.flip(0))
-
-    second = scorer.score({0: 60}, {0: 2})
-
-    assert [len(one.top) for one in first] == [5, 0, 2]
-    assert second == first[2:]
-    for place, token_id, found in zip((0, 1, 5), (3, 4, 60), first, strict=True):
-        assert found.logprob == pytest.approx(float(expected[place, token_id]), abs=1e-5)
-        assert found.rank == 1 + int(
-            (logits.flip(0)[place] > logits.flip(0)[place, token_id]).sum()
-        )

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from sampling_oracle import expected_tokens
 from torch import Tensor
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.errors import RequestError
-from noria.runtime.random_draws import sample_seed, uniforms
+from noria.runtime.random_draws import sample_seed
 from noria.runtime.request import FinishReason
 from noria.runtime.sampling_params import SamplingParams
 
@@ -56,42 +57,8 @@ def prompt_of(name: str) -> list[int]:
     return [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 20))]
 
 
-def changed_logits(
-    logits_V: Tensor, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
-) -> list[float]:
-    """Return the logits that a token is drawn from, one token of the vocabulary at a time."""
-    values: list[float] = logits_V.tolist()
-    for token in range(len(values)):
-        values[token] += (params.logit_bias or {}).get(token, 0.0)
-        if len(output) < params.min_tokens and token in ENDS:
-            values[token] = -math.inf
-        for word in params.bad_word_ids:
-            tail = list(output[len(output) - len(word) + 1 :]) if len(word) > 1 else []
-            if token == word[-1] and tail == list(word[:-1]):
-                values[token] = -math.inf
-        if token in prompt or token in output:
-            rate = params.repetition_penalty
-            values[token] *= 1 / rate if values[token] > 0 else rate
-        count = list(output).count(token)
-        values[token] -= params.frequency_penalty * count + params.presence_penalty * (count > 0)
-    return values
-
-
-def expected_tokens(dense: Any, prompt: Sequence[int], params: SamplingParams) -> list[int]:
-    """Return what a request must get, recomputing everything every time."""
-    output: list[int] = []
-    while len(output) < NUM_TOKENS and not ENDS & set(output):
-        logits = dense.logits([*prompt, *output])[-1]
-        row = torch.tensor([changed_logits(logits, params, prompt, output)], dtype=torch.float64)
-        if params.is_greedy:
-            output.append(int(ReferenceKernels.greedy(row)))
-            continue
-        filters = [params.temperature, params.top_k or 0, params.top_p, params.min_p]
-        values = [torch.tensor([float(value)]) for value in filters]
-        values[1] = values[1].int()
-        uniform = torch.from_numpy(uniforms([params.seed], [len(prompt) + len(output)]))
-        output.append(int(ReferenceKernels.sample(row, *values, uniform)))
-    return output
+def expected(dense: Any, prompt: Sequence[int], params: SamplingParams) -> list[int]:
+    return expected_tokens(dense, prompt, params, num_tokens=NUM_TOKENS, end_token_ids=ENDS)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +70,7 @@ def engine(make_engine, make_shape):
 def test_i04_a_request_alone_gets_what_the_dense_model_gives(engine, dense, name: str):
     (tokens,) = engine.generate([prompt_of(name)], params_of(name))
 
-    assert tokens == expected_tokens(dense, prompt_of(name), params_of(name))
+    assert tokens == expected(dense, prompt_of(name), params_of(name))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -119,7 +86,7 @@ def test_i04_i06_i11_requests_of_all_kinds_share_steps_and_keep_their_tokens(eng
     engine.run()
 
     for name, request in requests.items():
-        assert request.output_token_ids == expected_tokens(dense, prompt_of(name), params_of(name))
+        assert request.output_token_ids == expected(dense, prompt_of(name), params_of(name))
 
 
 def test_the_settings_of_these_tests_make_a_difference(dense):
@@ -130,8 +97,8 @@ def test_the_settings_of_these_tests_make_a_difference(dense):
         plain = SamplingParams(temperature=settings.get("temperature", 1.0), seed=len(name))
         prompt = prompt_of(name)
 
-        expected = expected_tokens(dense, prompt, params_of(name))
-        assert expected != expected_tokens(dense, prompt, plain), name
+        changed = expected(dense, prompt, params_of(name))
+        assert changed != expected(dense, prompt, plain), name
 
 
 def test_i11_a_forced_row_is_forced_to_the_end(engine):
@@ -223,12 +190,12 @@ def test_logprobs_are_those_of_the_dense_model(engine, dense):
     engine.run()
 
     token_ids = [*prompt, *request.output_token_ids]
-    expected = dense.logits(token_ids).log_softmax(1)
+    logprobs = dense.logits(token_ids).log_softmax(1)
     found = [*request.prompt_logprobs, *request.output_logprobs]
     assert len(request.prompt_logprobs) == len(prompt) - 1
     assert len(request.output_logprobs) == len(request.output_token_ids)
     for place, one in enumerate(found):
-        row = expected[place]
+        row = logprobs[place]
         num_top = 4 if place < len(prompt) - 1 else 3
         ranked = row.argsort(descending=True, stable=True).tolist()
         assert one.logprob == pytest.approx(float(row[token_ids[place + 1]]), abs=1e-5)
