@@ -159,8 +159,10 @@ class SamplerSet:
         self.graphs = tuple(compile_sampler(kernels, logits_RV, shape, one) for one in variants)
 
     def covering(self, features: Collection[str]) -> SamplerGraph:
-        """Return the least sampler that has these features; submission refuses any others."""
-        return next(graph for graph in self.graphs if graph.features.issuperset(features))
+        """Return the least sampler that has these features; submission refuses all others."""
+        found = [graph for graph in self.graphs if graph.features.issuperset(features)]
+        assert found, f"no sampler does all of {sorted(features)}"
+        return found[0]
 
     def sample(self, rows: Rows) -> list[SampledToken]:
         """Draw one token from each of these rows of the logits, in their order."""
