@@ -42,7 +42,8 @@ class DenseModel:
         x = self.tensors["model.embed_tokens.weight"][ids]
         for layer in range(self.architecture.num_layers):
             prefix = f"model.layers.{layer}"
-            x = x + self._attention(self._norm(x, f"{prefix}.input_layernorm"), prefix)
+            window = self.architecture.layers[layer].window
+            x = x + self._attention(self._norm(x, f"{prefix}.input_layernorm"), prefix, window)
             y = self._norm(x, f"{prefix}.post_attention_layernorm")
             gate = torch.nn.functional.silu(self._linear(y, f"{prefix}.mlp.gate_proj"))
             up = self._linear(y, f"{prefix}.mlp.up_proj")
@@ -50,7 +51,7 @@ class DenseModel:
         head = "model.embed_tokens" if self.architecture.tie_word_embeddings else "lm_head"
         return self._linear(self._norm(x, "model.norm"), head)
 
-    def _attention(self, x: Tensor, prefix: str) -> Tensor:
+    def _attention(self, x: Tensor, prefix: str, window: int | None) -> Tensor:
         arch = self.architecture
         q, k, v = (
             self._linear(x, f"{prefix}.self_attn.{name}_proj").unflatten(1, (-1, arch.head_dim))
@@ -61,6 +62,7 @@ class DenseModel:
         v = v.repeat_interleave(group, dim=1)
         scores = torch.einsum("qhd,khd->hqk", self._rotate(q), k) * arch.head_dim**-0.5
         causal = torch.ones(len(x), len(x), dtype=torch.bool).tril()
+        causal = causal.triu(1 - (window or len(x)))
         weights = scores.masked_fill(~causal, -torch.inf).softmax(-1)
         attended = torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
         return self._linear(attended, f"{prefix}.self_attn.o_proj")
