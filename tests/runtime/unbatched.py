@@ -136,7 +136,9 @@ def _choose(
     if grammar is not None:
         allowed = set(grammar.allowed())
         raw = [x if i in allowed else -math.inf for i, x in enumerate(raw)]
-    logits = changed_logits(torch.tensor(raw, dtype=torch.float64), params, ask.prompt, output, ends)
+    logits = changed_logits(
+        torch.tensor(raw, dtype=torch.float64), params, ask.prompt, output, ends
+    )
     if params.is_greedy:
         return max(range(len(logits)), key=lambda token_id: (logits[token_id], -token_id))
     kept = brute_sampler.kept_tokens(
@@ -148,4 +150,3 @@ def _choose(
     )
     seed = sample_seed(params.seed, sample)
     return brute_sampler.draw(kept, float(uniforms([seed], [len(ask.prompt) + len(output)])[0]))
-
