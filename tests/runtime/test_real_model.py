@@ -70,7 +70,8 @@ def test_greedy_tokens_and_prefill_logits_equal_transformers(llm, oracle, record
     def run_graph(graph, output):
         inner(graph, output)
         for row, scheduled in enumerate(output.requests):
-            first_logits.setdefault(scheduled.request_id, graph.logits_RV[row].clone())
+            if scheduled.sampling is not None:
+                first_logits.setdefault(scheduled.request_id, graph.logits_RV[row].clone())
 
     runner.run_graph = run_graph
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
