@@ -225,6 +225,9 @@ class LLM:
 def _priority_each(priority: int | Sequence[int], count: int) -> Sequence[int]:
     if isinstance(priority, int):
         return [priority] * count
+    is_list = isinstance(priority, Sequence)
+    if not is_list or not all(isinstance(one, int) for one in priority):
+        raise NoriaError(f"priority is {priority!r}; it must be an integer, or a list of them")
     if len(priority) != count:
         raise NoriaError(f"{len(priority)} priorities for {count} prompts; give one or all")
     return priority

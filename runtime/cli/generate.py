@@ -53,8 +53,9 @@ def generate(
     A line of a .jsonl file is an object with one of "prompt" (text), "prompt_token_ids" or
     "messages" (a chat, beside which "tools" may list functions as JSON schemas), and any key of
     the configuration's section "sampling", such as temperature, max_tokens, n or logprobs, which
-    go before the options here, as these go before the configuration. Blank lines are skipped. A
-    line that cannot run fails alone, with its number.
+    go before the options here, as these go before the configuration. With scheduling_policy
+    priority, "priority" is an integer, the smallest of which runs first; without it is 0. Blank
+    lines are skipped. A line that cannot run fails alone, with its number.
 
     Results have index (of the prompt, from 0), prompt (as written; null for token ids and
     chats), text, token_ids, finish_reason (stop, length or error) and error, and come in the
@@ -113,7 +114,9 @@ def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[list[Result]]:
     ready = [(line, line.request) for line in lines if line.request is not None]
     yield [_failure(line, line.error) for line in lines if line.error is not None]
     prompts = [prompt for _, prompt in ready]
-    for finished in llm.iterate_steps(prompts, [line.params for line, _ in ready]):
+    params = [line.params for line, _ in ready]
+    priorities = [line.priority for line, _ in ready]
+    for finished in llm.iterate_steps(prompts, params, priority=priorities):
         yield [_result(ready[index][0], output) for index, output in finished]
 
 

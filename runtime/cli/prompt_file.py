@@ -22,6 +22,7 @@ BOM = b"\xef\xbb\xbf"
 JSON_LINES = (".jsonl", ".ndjson")
 PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages")
 TOOLS_KEY = "tools"
+PRIORITY_KEY = "priority"
 SAMPLING_KEYS = tuple(field.name for field in fields(SamplingParams))
 
 Prompt = str | Sequence[int] | Conversation
@@ -37,6 +38,7 @@ class PromptLine:
         number: line in the file, from 1, blank ones counted.
         prompt: the text as written; None for token ids and messages.
         request: what to run; None where ``error`` says why not.
+        priority: smaller runs first, where the scheduling policy is priority.
     """
 
     index: int
@@ -44,6 +46,7 @@ class PromptLine:
     prompt: str | None
     request: Prompt | None
     params: SamplingParams
+    priority: int = 0
     error: str | None = None
 
 
@@ -104,7 +107,8 @@ def _parse_json(line: PromptLine, text: str) -> PromptLine:
     try:
         _check_keys(record)
         params = _with_settings(line.params, record)
-        return replace(line, request=_request(record), params=params)
+        priority = _priority(record)
+        return replace(line, request=_request(record), params=params, priority=priority)
     except RequestError as error:
         return replace(line, error=str(error))
 
@@ -134,7 +138,7 @@ def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_keys(record: Mapping[str, object]) -> None:
-    known = [*PROMPT_KEYS, TOOLS_KEY, *SAMPLING_KEYS]
+    known = [*PROMPT_KEYS, TOOLS_KEY, PRIORITY_KEY, *SAMPLING_KEYS]
     for key in record:
         if key not in known:
             near = nearest(key, known)
@@ -174,6 +178,13 @@ def _list(record: Mapping[str, object], key: str, kind: type, fits: str) -> list
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise RequestError(f"prompt is {_kind(value)}; must be a string")
+    return value
+
+
+def _priority(record: Mapping[str, object]) -> int:
+    value = record.get(PRIORITY_KEY, 0)
+    if type(value) is not int:
+        raise RequestError(f"{PRIORITY_KEY} is {_kind(value)}; must be an integer")
     return value
 
 

@@ -107,6 +107,12 @@ def test_every_sampling_setting_may_stand_in_a_line(json_file: Path) -> None:
     )
 
 
+def test_a_line_may_have_a_priority(json_file: Path) -> None:
+    lines = read(json_file, b'{"prompt": "a", "priority": -3}\n{"prompt": "b"}\n')
+
+    assert [line.priority for line in lines] == [-3, 0]
+
+
 def test_chat_wraps_texts_only(json_file: Path) -> None:
     text, ids = read(json_file, b'{"prompt": "a"}\n{"prompt_token_ids": [1]}\n', chat=True)
 
@@ -148,6 +154,9 @@ def test_chat_wraps_texts_only(json_file: Path) -> None:
         ('{"prompt": "a", "max_tokens": 0}', "max_tokens is 0 (int)"),
         ('{"prompt": "a", "stop_token_ids": 3}', "stop_token_ids is a number; must be a list"),
         ('{"prompt": "a", "stop_token_ids": ["b"]}', "stop_token_ids is 'b' (str)"),
+        ('{"prompt": "a", "priority": 1.0}', "priority is a number; must be an integer"),
+        ('{"prompt": "a", "priority": null}', "priority is null; must be an integer"),
+        ('{"prompt": "a", "priority": true}', "priority is true or false; must be an integer"),
         ('{"prompt": "\\ud800"}', "holds half of a surrogate pair, which is no character"),
     ],
     ids=lambda value: value[:30],
