@@ -131,13 +131,7 @@ class Architecture:
             part = f" * partial_rotary_factor {rope.partial_rotary_factor}" if dim else ""
             part = part if dim != self.head_dim else ""
             raise ModelError(f"head_dim {self.head_dim}{part} must be even: rope rotates halves")
-        try:
-            rope.frequencies(self.head_dim, self.max_position_embeddings)
-        except ValueError:
-            raise ModelError(
-                f"rope: short_factor and long_factor must list {dim // 2} numbers, one per "
-                "rotated pair"
-            ) from None
+        rope.check(self.head_dim, self.max_position_embeddings)
 
 
 def expected_tensors(architecture: Architecture) -> dict[str, tuple[int, ...]]:

@@ -60,7 +60,11 @@ def rope_of_block(
         first = min(unused, key=str)
         value = value_text(block.get(first))
         raise block.error(f"{first} {value} has no meaning for {kind!r}")
-    return Rope(theta, read(block, fields), _share([block, fields], partial=partial))
+    try:
+        scaling = read(block, fields)
+    except ArithmeticError:
+        raise block.error("its numbers are so large or small that it has no meaning") from None
+    return Rope(theta, scaling, _share([block, fields], partial=partial))
 
 
 def _kind(block: ConfigFields) -> str:

@@ -50,16 +50,29 @@ class Rope:
         return int(head_dim * self.partial_rotary_factor)
 
     def frequencies(self, head_dim: int, max_len: int) -> tuple[float, ...]:
-        """Return the angle per position of each rotated pair: float64, rotary dims / 2 values.
-
-        Raises:
-            ModelError: the scaling lists another number of factors.
-        """
+        """Return the angle per position of each rotated pair: float64, rotary dims / 2 values."""
         dim = self.rotary_dim(head_dim)
         plain = [self.theta ** (-2 * pair / dim) for pair in range(dim // 2)]
         if self.scaling is None:
             return tuple(plain)
         return tuple(self.scaling.frequencies(plain, self.theta, max_len))
+
+    def check(self, head_dim: int, max_position_embeddings: int) -> None:
+        """Refuse numbers that give no frequencies at some length that the rope reaches.
+
+        Raises:
+            ModelError: a list has another length, or a frequency is not a finite number.
+        """
+        try:
+            reach = self.reach(max_position_embeddings)
+            lengths = (1, max_position_embeddings, reach)
+            found = [f for length in lengths for f in self.frequencies(head_dim, length)]
+        except ModelError:
+            raise
+        except (ArithmeticError, ValueError):
+            found = [math.nan]
+        if not all(map(math.isfinite, [*found, self.attention_factor])):
+            raise ModelError("rope: its numbers are so large or small that angles are not finite")
 
     def reach(self, max_position_embeddings: int) -> int:
         """Return how many positions the model serves with this rope."""
@@ -208,6 +221,11 @@ class LongRopeScaling:
 
     def frequencies(self, plain: Sequence[float], theta: float, max_len: int) -> Sequence[float]:
         """Divide each frequency by its factor."""
+        if not len(self.short_factor) == len(self.long_factor) == len(plain):
+            raise ModelError(
+                f"rope: short_factor and long_factor must list {len(plain)} numbers, one per "
+                "rotated pair"
+            )
         is_long = max_len > self.original_max_position_embeddings
         factors = self.long_factor if is_long else self.short_factor
         return [frequency / factor for frequency, factor in zip(plain, factors, strict=True)]

@@ -7,6 +7,7 @@ from noria.runtime.models.config_fields import ConfigFields
 from noria.runtime.models.families import FAMILIES, read_architecture
 from noria.runtime.models.families.family import COMMON_KEYS, Family
 from noria.runtime.models.inline import INLINE_KEYS, read_inline
+from noria.runtime.models.rope_config import KINDS
 from noria.runtime.value_text import value_text
 
 SIZES = {
@@ -24,11 +25,16 @@ SCALARS = st.one_of(
     st.integers(-3, 3),
     st.floats(),
     st.text(max_size=3),
-    st.sampled_from([2**31, 10**400, -(10**400), str(10**400), "default", "llama3", "llama"]),
+    st.sampled_from(
+        [2**31, 10**400, -(10**400), str(10**400), *KINDS, "llama", "sliding_attention"]
+    ),
 )
-BLOCK_KEYS = st.sampled_from(
-    ["type", "rope_type", "rope_theta", "factor", "partial_rotary_factor", "low_freq_factor"]
+ROPE_KEYS = (
+    "rope_theta",
+    "partial_rotary_factor",
+    *(k for _, keys in KINDS.values() for k in keys),
 )
+BLOCK_KEYS = st.sampled_from(["type", "rope_type", *ROPE_KEYS, "full_attention", "quant_method"])
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noria.runtime.errors import ModelError
 from noria.runtime.models.architecture import Architecture
 from noria.runtime.models.families import read_architecture
+from noria.runtime.models.rope_config import KINDS as KEYS_OF
 from noria.runtime.models.rope_scaling import (
     DynamicScaling,
     LinearScaling,
@@ -238,3 +242,39 @@ def test_the_first_files_of_phi3_call_longrope_su() -> None:
 )
 def test_a_model_reaches_what_its_scaling_makes_of_its_positions(block: object, reach: int) -> None:
     assert read(rope_scaling=block).max_len == reach
+
+
+NUMBERS = st.one_of(
+    st.sampled_from([0, 1, 1.0, 2, 64, 2**31 - 1, 1e-300, 1e300, 5e-324]),
+    st.floats(min_value=0.1, max_value=100.0),
+)
+LISTS = st.lists(NUMBERS, min_size=4, max_size=4)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> dict[str, object]:
+    """A block of a known kind with every key that it must have, and some that it may."""
+    kind = draw(st.sampled_from(sorted(KEYS_OF)))
+    values = {
+        key: draw(LISTS if key.endswith(("short_factor", "long_factor")) else NUMBERS)
+        for key in KEYS_OF[kind][1]
+        if key != "truncate" and draw(st.integers(0, 4))
+    }
+    return {"rope_type": kind, "rope_theta": draw(NUMBERS), **values}
+
+
+@given(block=blocks(), max_len=st.sampled_from([1, 64, 65, 4096]))
+def test_any_numbers_give_frequencies_or_one_line(block: dict[str, Any], max_len: int) -> None:
+    """K14: extreme numbers are no traceback either."""
+    message = "config.json: "
+    try:
+        architecture = read(rope_parameters=block)
+    except ModelError as error:
+        message = str(error)
+    else:
+        (rope,) = architecture.ropes
+        found = rope.frequencies(8, min(max_len, architecture.max_len))
+        assert len(found) == 4
+        assert all(map(math.isfinite, [*found, rope.attention_factor]))
+
+    assert message.startswith("config.json: ")
