@@ -111,6 +111,17 @@ def layer_types(fields: ConfigFields, default: Callable[[int], bool]) -> tuple[o
     return tuple(SLIDING if default(index) else FULL for index in range(count))
 
 
+def switched_layer_types(
+    fields: ConfigFields, default: Callable[[int], bool]
+) -> tuple[object, ...]:
+    """Read layer types of a family in which ``use_sliding_window`` must be true for a window."""
+    slides = fields.flag("use_sliding_window", False) and fields.get("sliding_window") is not None
+    types = layer_types(fields, lambda index: slides and default(index))
+    if SLIDING in types and not slides:
+        raise fields.error(f"layer_types names {SLIDING!r}, but use_sliding_window is false")
+    return types
+
+
 def require_layer_types(fields: ConfigFields, kind: str) -> None:
     """Refuse layer types that this family has no use for."""
     types = fields.get("layer_types")

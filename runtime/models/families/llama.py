@@ -12,10 +12,10 @@ from .family import (
     NO_WINDOW,
     Family,
     full_layers,
-    layer_types,
     mixed_layers,
     num_layers,
     read_experts,
+    switched_layer_types,
     windowed_layers,
 )
 
@@ -41,10 +41,7 @@ def _smollm3(fields: ConfigFields) -> dict[str, Any]:
     listed = fields.one_per_layer("no_rope_layers", count, (0, 1))
     # The list holds 1 for layers that do have a rope.
     has_rope = listed or tuple((index + 1) % interval != 0 for index in range(count))
-    slides = fields.flag("use_sliding_window", False) and fields.get("sliding_window") is not None
-    types = layer_types(fields, lambda index: slides and not has_rope[index])
-    if not slides:
-        types = ("full_attention",) * count
+    types = switched_layer_types(fields, lambda index: not has_rope[index])
     layers = mixed_layers(fields, types, [rope if has else None for has in has_rope])
     return {"layers": layers, **biases(fields)}
 

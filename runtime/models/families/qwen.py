@@ -9,12 +9,11 @@ from ..architecture import LayerKind
 from ..config_fields import ConfigFields
 from ..rope_config import read_rope
 from .family import (
-    FULL,
     Family,
-    layer_types,
     mixed_layers,
     num_layers,
     read_experts,
+    switched_layer_types,
     windowed_layers,
 )
 from .llama import biases
@@ -24,18 +23,16 @@ def _layers(fields: ConfigFields) -> tuple[LayerKind, ...]:
     """Read layers of which those from ``max_window_layers`` on may be windowed."""
     count, rope = num_layers(fields), read_rope(fields)
     first = _first_window_layer(fields)
-    slides = fields.flag("use_sliding_window", False) and fields.get("sliding_window") is not None
-    types = layer_types(fields, lambda index: slides and index >= first)
-    if not slides:
-        types = (FULL,) * count
+    types = switched_layer_types(fields, lambda index: index >= first)
     return mixed_layers(fields, types, [rope] * count)
 
 
 def _first_window_layer(fields: ConfigFields) -> int:
     """Read ``max_window_layers``, in which 0 is a number too."""
-    if fields.get("max_window_layers") in (0, None):
-        return 0 if fields.get("max_window_layers") == 0 else 28
-    return fields.positive_int("max_window_layers")
+    value = fields.get("max_window_layers")
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    return fields.positive_int("max_window_layers", 28)
 
 
 def _qwen2(fields: ConfigFields) -> dict[str, Any]:

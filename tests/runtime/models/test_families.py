@@ -62,6 +62,8 @@ def test_a_class_name_alone_tells_the_family() -> None:
         ("gemma2", {"layer_types": [FULL]}, "must list one entry per layer (4), not 1 entries"),
         ("gemma2", {"layer_types": ["chunked"] * 4}, "layer_types 'chunked' is not supported"),
         ("mistral", {"layer_types": [FULL] * 4}, "layer_types 'full_attention' is not supported"),
+        ("qwen2", {"layer_types": [SLIDING] * 4}, "but use_sliding_window is false"),
+        ("smollm3", {"layer_types": [SLIDING] * 4}, "but use_sliding_window is false"),
         ("qwen2", {"max_window_layers": -1}, "max_window_layers must be a positive integer"),
         ("qwen3_moe", {"num_experts": 4, "num_local_experts": 5}, "num_local_experts differ"),
         ("qwen3_moe", {"mlp_only_layers": [4]}, "mlp_only_layers must list layers from 0 to 3"),
@@ -106,7 +108,7 @@ def test_k12_null_is_no_window_and_a_number_is_one() -> None:
             {"sliding_window": 8, "use_sliding_window": True, "layer_types": [SLIDING, FULL] * 2},
             [8, None] * 2,
         ),
-        ({"sliding_window": 8, "layer_types": [SLIDING, FULL] * 2}, [None] * 4),
+        ({"sliding_window": 8, "layer_types": [FULL] * 4}, [None] * 4),
     ],
 )
 def test_k12_qwen2_has_windows_only_where_it_uses_them(
