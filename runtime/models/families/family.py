@@ -115,9 +115,10 @@ def switched_layer_types(
     fields: ConfigFields, default: Callable[[int], bool]
 ) -> tuple[object, ...]:
     """Read layer types of a family in which ``use_sliding_window`` must be true for a window."""
-    slides = fields.flag("use_sliding_window", False) and fields.get("sliding_window") is not None
-    types = layer_types(fields, lambda index: slides and default(index))
-    if SLIDING in types and not slides:
+    is_on = fields.flag("use_sliding_window", False)
+    has_window = is_on and fields.get("sliding_window") is not None
+    types = layer_types(fields, lambda index: has_window and default(index))
+    if SLIDING in types and not is_on:
         raise fields.error(f"layer_types names {SLIDING!r}, but use_sliding_window is false")
     return types
 
