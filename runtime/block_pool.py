@@ -29,6 +29,7 @@ class BlockPool:
         self.num_blocks = num_blocks
         self._ref_counts = [0] * num_blocks
         self._generations = [0] * num_blocks
+        self._num_extra_owners = 0
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
 
     @property
@@ -52,6 +53,7 @@ class BlockPool:
         for block_id in block_ids:
             assert self._ref_counts[block_id] > 0, f"block {block_id} is not in use"
             self._ref_counts[block_id] += 1
+            self._num_extra_owners += 1
 
     def free(self, block_ids: Sequence[int]) -> None:
         """Drop one owner of each block of a table; the last block is then reused first."""
@@ -61,6 +63,13 @@ class BlockPool:
             if self._ref_counts[block_id] == 0:
                 self._free[block_id] = None
                 self._free.move_to_end(block_id, last=False)
+            else:
+                self._num_extra_owners -= 1
+
+    @property
+    def has_shared_blocks(self) -> bool:
+        """Whether any block has more than one owner."""
+        return self._num_extra_owners > 0
 
     def num_owners(self, block_id: int) -> int:
         """How many tables hold the block."""
@@ -84,6 +93,8 @@ class BlockPool:
         for block_id in range(1, self.num_blocks):
             count = self._ref_counts[block_id]
             assert count == owners[block_id], f"block {block_id}: {count} references"
+        num_extra = sum(count - 1 for count in self._ref_counts if count)
+        assert self._num_extra_owners == num_extra, "blocks of several owners"
 
     def _take(self) -> int:
         block_id, _ = self._free.popitem(last=False)

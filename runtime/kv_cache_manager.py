@@ -26,11 +26,16 @@ class _Table:
 
 @dataclass(slots=True)
 class _Entry:
-    """One request: its tables per group, its cached tokens, those it was promised room for."""
+    """One request: its tables per group, its cached tokens, those it was promised room for.
+
+    ``owed`` are the blocks per group that it may still take on its promise; one more than that
+    where another owner of the block that it writes next has left.
+    """
 
     tables: list[_Table]
     num_computed_tokens: int
     promised_tokens: int
+    owed: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class KVCacheManager:
         self._max_query_len = max_query_len
         self._pools = [BlockPool(group.num_blocks) for group in groups]
         self._entries: dict[str, _Entry] = {}
-        self._promising: dict[str, _Entry] = {}
+        self._owed = [0] * len(self._pools)
 
     def check_fits(self, num_tokens: int) -> None:
         """Refuse a request that even an empty cache cannot hold.
@@ -99,8 +104,9 @@ class KVCacheManager:
         entry = self._new_entry(num_tokens, donor)
         for pool, table in zip(self._pools, entry.tables, strict=True):
             pool.share(table.block_ids)
-        self._entries[request_id] = self._promising[request_id] = entry
-        rooms = zip(self._pools, self._owed(), self._promised(entry), strict=True)
+        self._entries[request_id] = entry
+        self._settle(entry)
+        rooms = zip(self._pools, self._owed, entry.owed, strict=True)
         if all(owed + num_spare_blocks * bool(own) <= pool.num_free for pool, owed, own in rooms):
             return True
         self.free(request_id)
@@ -131,15 +137,17 @@ class KVCacheManager:
             return None
         for pool, table, count in zip(self._pools, entry.tables, missing, strict=True):
             table.block_ids.extend(_taken(pool, count))
-        return tuple(self._unshare(entry, group, index) for group, index in shared)
+        copies = tuple(self._unshare(entry, group, index) for group, index in shared)
+        self._settle(entry)
+        return copies
 
     def commit(self, request_id: str, num_computed_tokens: int) -> None:
         """Note that this many tokens are in the cache; what was promised for them is settled."""
         entry = self._entries[request_id]
         entry.num_computed_tokens = num_computed_tokens
-        if num_computed_tokens >= entry.promised_tokens:
+        if 0 < entry.promised_tokens <= num_computed_tokens:
             entry.promised_tokens = 0
-            self._promising.pop(request_id, None)
+            self._settle(entry)
 
     def trim(self, request_id: str) -> None:
         """Give back the blocks that no later token sees."""
@@ -150,6 +158,8 @@ class KVCacheManager:
                 pool.free(table.block_ids[:num_dead])
                 del table.block_ids[:num_dead]
                 table.first_block += num_dead
+        if entry.promised_tokens:
+            self._settle(entry)
 
     def block_tables(self, request_id: str) -> BlockTables:
         """Return the block ids of a request, per group."""
@@ -159,8 +169,9 @@ class KVCacheManager:
     def free(self, request_id: str) -> None:
         """Give back all blocks and the promise; a request without blocks is fine."""
         entry = self._entries.pop(request_id, None)
-        self._promising.pop(request_id, None)
         if entry is not None:
+            entry.promised_tokens = 0
+            self._settle(entry)
             for table, pool in zip(entry.tables, self._pools, strict=True):
                 pool.free(table.block_ids)
 
@@ -184,6 +195,8 @@ class KVCacheManager:
         for request_id, entry in self._entries.items():
             computed = num_computed_tokens[request_id]
             assert entry.num_computed_tokens == computed, f"{request_id}: cached tokens"
+            for owed, promised in zip(entry.owed, self._promised(entry), strict=True):
+                assert owed >= promised, f"{request_id}: blocks owed"
             for group, table in zip(self._groups, entry.tables, strict=True):
                 end = num_blocks_for(computed, group.block_size)
                 first = group.first_live_block(computed)
@@ -195,7 +208,9 @@ class KVCacheManager:
                 for entry in self._entries.values()
                 for block_id in entry.tables[index].block_ids
             )
-            assert pool.num_free >= self._owed()[index], "owed blocks are not free"
+            owed = sum(entry.owed[index] for entry in self._entries.values())
+            assert owed == self._owed[index], "blocks owed"
+            assert pool.num_free >= owed, "owed blocks are not free"
 
     def _peak(self, num_tokens: int) -> list[int]:
         return [group.max_live_blocks(num_tokens, self._max_query_len) for group in self._groups]
@@ -210,17 +225,18 @@ class KVCacheManager:
                 promised[group] += 1
         return promised
 
-    def _owed(self) -> list[int]:
-        owed = [0] * len(self._pools)
-        for entry in self._promising.values():
-            for group, count in enumerate(self._promised(entry)):
-                owed[group] += count
-        return owed
+    def _settle(self, entry: _Entry) -> None:
+        """Bring what is owed up to date with an entry that changed."""
+        promised = self._promised(entry)
+        for group, (now, before) in enumerate(zip(promised, entry.owed, strict=True)):
+            self._owed[group] += now - before
+        entry.owed = promised
 
     def _new_entry(self, num_tokens: int, donor: Donor | None) -> _Entry:
         """Return an entry whose tables name the donor's blocks, which have no new owner yet."""
+        nothing = [0] * len(self._groups)
         if donor is None:
-            return _Entry([_Table(0, []) for _ in self._groups], 0, num_tokens)
+            return _Entry([_Table(0, []) for _ in self._groups], 0, num_tokens, nothing)
         tables = []
         lent = self._entries[donor.request_id].tables
         for group, table in zip(self._groups, lent, strict=True):
@@ -228,7 +244,7 @@ class KVCacheManager:
             first = group.first_live_block(donor.num_tokens)
             at = first - table.first_block
             tables.append(_Table(first, table.block_ids[at : at + end - first]))
-        return _Entry(tables, donor.num_tokens, num_tokens)
+        return _Entry(tables, donor.num_tokens, num_tokens, nothing)
 
     def _missing(self, entry: _Entry, num_tokens: int) -> list[int]:
         tables = zip(self._groups, entry.tables, strict=True)
@@ -239,7 +255,9 @@ class KVCacheManager:
 
     def _shared_to_write(self, entry: _Entry) -> list[tuple[int, int]]:
         """Return (group, index in its table) of the blocks written next that others own too."""
-        shared = []
+        shared: list[tuple[int, int]] = []
+        if not any(pool.has_shared_blocks for pool in self._pools):
+            return shared
         for index, (group, table) in enumerate(zip(self._groups, entry.tables, strict=True)):
             at = entry.num_computed_tokens // group.block_size - table.first_block
             is_held = at < len(table.block_ids)
@@ -250,10 +268,9 @@ class KVCacheManager:
     def _has_room(
         self, entry: _Entry, missing: Sequence[int], shared: Sequence[tuple[int, int]]
     ) -> bool:
-        promised, owed = self._promised(entry), self._owed()
         for index, pool in enumerate(self._pools):
             need = missing[index] + sum(group == index for group, _ in shared)
-            if need > pool.num_free - (owed[index] - promised[index]):
+            if need > pool.num_free - (self._owed[index] - entry.owed[index]):
                 return False
         return True
 

@@ -7,12 +7,14 @@ every step, so nothing of an earlier step can be left behind a shorter one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..kernels.contract import NULL_BLOCK_ID, compute_slots, remap_null_block
+from .block_table import BlockTable
 from .graph_spec import (
     TOKEN_MASK,
     GraphInput,
@@ -35,20 +37,16 @@ def fill_padding(arrays: Arrays, spec: Sequence[GraphInput]) -> None:
 
 def fill_prefill(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout) -> None:
     """Write a prefill step over padding: requests one after another, each at a tile border."""
-    tile, start = layout.prefill_tile, 0
+    tile, starts, end = layout.prefill_tile, [], 0
     for row, request in enumerate(requests):
-        num_tokens = len(request.token_ids)
-        tokens = slice(start, start + num_tokens)
-        _write_tokens(arrays, tokens, request, layout)
-        arrays["query_start_loc"][row] = start
-        arrays["context_lens"][row] = request.num_computed_tokens
-        arrays["query_lens"][row] = num_tokens
-        arrays["logits_positions"][row:] = start + num_tokens - 1
-        tiles = -(-num_tokens // tile)
-        arrays["tile_request"][start // tile : start // tile + tiles] = row
-        start += tiles * tile
-        arrays["query_start_loc"][row + 1 :] = start
-    _write_block_tables(arrays, requests, layout)
+        starts.append(end)
+        num_tiles = -(-len(request.token_ids) // tile)
+        arrays["tile_request"][end // tile : end // tile + num_tiles] = row
+        end += num_tiles * tile
+    lasts = _write_requests(arrays, requests, starts, layout)
+    arrays["query_start_loc"][: len(starts)] = starts
+    arrays["query_start_loc"][len(starts) :] = end
+    _write_padded(arrays["logits_positions"], lasts)
 
 
 def fill_score(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout) -> None:
@@ -60,15 +58,17 @@ def fill_score(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: Gra
 def fill_decode(arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout) -> None:
     """Write a decode step over padding: request s owns rows ``s*Q .. s*Q + Q - 1``."""
     query_len = len(arrays["input_ids"]) // len(arrays["query_lens"])
-    for row, request in enumerate(requests):
-        num_tokens = len(request.token_ids)
-        start = row * query_len
-        _write_tokens(arrays, slice(start, start + num_tokens), request, layout)
-        arrays["context_lens"][row] = request.num_computed_tokens
-        arrays["query_lens"][row] = num_tokens
-        arrays["logits_positions"][start : start + num_tokens] = range(start, start + num_tokens)
-        arrays["logits_positions"][start + num_tokens :] = start + num_tokens - 1
-    _write_block_tables(arrays, requests, layout)
+    starts = range(0, len(requests) * query_len, query_len)
+    lasts = _write_requests(arrays, requests, starts, layout)
+    # Where a request has fewer than Q tokens, its last one is repeated.
+    rows = np.arange(len(requests) * query_len, dtype=np.int32)
+    _write_padded(arrays["logits_positions"], np.minimum(rows, lasts.repeat(query_len)))
+
+
+def _write_padded(array: Int32Array, values: Int32Array) -> None:
+    """Write values, the last one again where there is no request."""
+    array[: len(values)] = values
+    array[len(values) :] = values[-1]
 
 
 _FILL = {Phase.PREFILL: fill_prefill, Phase.SCORE: fill_score, Phase.DECODE: fill_decode}
@@ -82,33 +82,55 @@ def fill_step(
     _FILL[output.phase](arrays, output.requests, layout)
 
 
-def _write_tokens(
-    arrays: Arrays, rows: slice, request: ScheduledRequest, layout: GraphLayout
-) -> None:
-    positions = np.arange(request.num_computed_tokens, request.num_context_tokens, dtype=np.int32)
-    arrays["input_ids"][rows] = request.token_ids
+def _write_requests(
+    arrays: Arrays,
+    requests: Sequence[ScheduledRequest],
+    starts: Sequence[int],
+    layout: GraphLayout,
+) -> Int32Array:
+    """Write all of a step but where its requests lie; return the last row of each request.
+
+    Args:
+        arrays: the graph's buffers, filled with padding.
+        requests: in row order.
+        starts: the first row of each.
+        layout: the KV groups.
+    """
+    query_lens = np.array([len(request.token_ids) for request in requests])
+    context_lens = np.array([request.num_computed_tokens for request in requests])
+    owners = np.arange(len(requests)).repeat(query_lens)
+    ends = query_lens.cumsum()
+    tokens = np.arange(ends[-1]) - (ends - query_lens).repeat(query_lens)
+    rows = np.array(starts)[owners] + tokens
+    positions = context_lens[owners] + tokens
+    ids = chain.from_iterable(request.token_ids for request in requests)
+    arrays["input_ids"][rows] = np.fromiter(ids, dtype=np.int32, count=len(rows))
     arrays["positions"][rows] = positions
+    arrays["context_lens"][: len(requests)] = context_lens
+    arrays["query_lens"][: len(requests)] = query_lens
     if TOKEN_MASK in arrays:
         arrays[TOKEN_MASK][rows] = 1
     for group, kv in enumerate(layout.groups):
-        table = request.block_tables[group]
-        block_ids = np.asarray(table.block_ids, dtype=np.int32)
-        in_table = positions - np.int32(table.first_block * kv.block_size)
-        slots = compute_slots(block_ids, in_table, kv.block_size)
-        arrays[slot_mapping_name(group)][rows] = slots
-
-
-def _write_block_tables(
-    arrays: Arrays, requests: Sequence[ScheduledRequest], layout: GraphLayout
-) -> None:
-    for group, kv in enumerate(layout.groups):
-        target = arrays[block_table_name(group)]
-        table = np.full(target.shape, NULL_BLOCK_ID, dtype=np.int32)
-        for row, request in enumerate(requests):
-            block_ids = request.block_tables[group].block_ids
-            table[row, : len(block_ids)] = block_ids
+        tables = [request.block_tables[group] for request in requests]
+        table = _write_block_table(arrays, group, tables)
+        first_blocks = np.array([one.first_block for one in tables])
         if kv.window is not None:
-            first_blocks = [request.block_tables[group].first_block for request in requests]
             arrays[block_offset_name(group)][: len(requests)] = first_blocks
-        # The remap is out of place: the table keeps the null block, only the graph sees -1.
-        target[...] = remap_null_block(torch.from_numpy(table)).numpy()
+        # Positions count from the beginning of all tables, one behind the other.
+        shifts = (np.arange(len(requests)) * table.shape[1] - first_blocks) * kv.block_size
+        slots = compute_slots(table.ravel(), positions + shifts[owners], kv.block_size)
+        assert slots.min() >= kv.block_size, "a token has no block but the null block"
+        arrays[slot_mapping_name(group)][rows] = slots
+    lasts: Int32Array = (np.array(starts) + query_lens - 1).astype(np.int32)
+    return lasts
+
+
+def _write_block_table(arrays: Arrays, group: int, tables: Sequence[BlockTable]) -> Int32Array:
+    """Write the block table of a group; return it with the null block where there is none."""
+    target = arrays[block_table_name(group)]
+    table = np.full(target.shape, NULL_BLOCK_ID, dtype=np.int32)
+    for row, one in enumerate(tables):
+        table[row, : len(one.block_ids)] = one.block_ids
+    # The remap is out of place: the table keeps the null block, only the graph sees -1.
+    target[...] = remap_null_block(torch.from_numpy(table)).numpy()
+    return table
