@@ -16,13 +16,14 @@ from numbers import Integral
 from .constraint import TokenConstraint
 from .errors import RequestError
 from .kv_cache_manager import KVCacheManager
-from .model_runner import ModelRunner
+from .model_runner import ModelRunner, StepResult
 from .random_draws import sample_seed
 from .request import FinishReason, Request, TextStream
 from .sampler_features import check_features
 from .sampling_params import SamplingParams
 from .sampling_state import SamplingState
 from .scheduler import Scheduler
+from .scheduler_output import SchedulerOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Engine:
     def step(self) -> list[Request]:
         """Run one step; return the requests that got a token, the finished ones included.
 
-        A step that raises changes nothing: the same requests can run again.
+        A step that raises loses no request: what got no token in it computes that token again.
         """
         with self.lock:
             return self._step()
@@ -125,10 +126,14 @@ class Engine:
             return []
         try:
             results = self._runner.execute(output)
+            self._scheduler.commit(output)
+            return self._update(output, results)
         except BaseException:
             self._scheduler.undo(output)
             raise
-        self._scheduler.commit(output)
+
+    def _update(self, output: SchedulerOutput, results: Sequence[StepResult]) -> list[Request]:
+        """Give requests what a step gave; return those that got a token."""
         updated = []
         for scheduled, result in zip(output.requests, results, strict=True):
             request = self._unfinished[scheduled.request_id]

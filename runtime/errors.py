@@ -9,6 +9,9 @@ NoriaError
 
 from __future__ import annotations
 
+PANIC = "PanicException"
+"""Name of what libraries in Rust raise where they break; it is no Exception, and not importable."""
+
 
 class NoriaError(ValueError):
     """Base of the errors that a user can cause; its text is one line for the user."""
@@ -28,3 +31,13 @@ class BackendError(NoriaError):
 
 class RequestError(NoriaError):
     """A request is invalid or larger than the engine can ever run."""
+
+
+def is_fault(error: BaseException) -> bool:
+    """Tell whether work failed, as opposed to somebody stopping the process."""
+    return isinstance(error, Exception) or type(error).__name__ == PANIC
+
+
+def fault_text(error: BaseException) -> str:
+    """Return one line that says what failed, and how."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

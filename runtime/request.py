@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from .constraint import TokenConstraint
+from .errors import fault_text, is_fault
 from .sampled_token import SampledToken, TokenLogprobs
 from .sampling_params import SamplingParams
 from .sampling_state import SamplingState
@@ -131,14 +132,22 @@ class Request:
         token_id = sampled.token_id
         if token_id < 0:
             self.fail(
-                "the model's logits for the next token are not numbers, or nothing that the "
+                self.sampling_state.fault
+                or "the model's logits for the next token are not numbers, or nothing that the "
                 "request allows is possible"
             )
             return
         self.output_token_ids.append(token_id)
         if sampled.logprobs is not None:
             self.output_logprobs.append(sampled.logprobs)
-        if self._is_end(token_id):
+        try:
+            is_end = self._is_end(token_id)
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            self.fail(f"the text or the grammar of the output failed: {fault_text(error)}")
+            return
+        if is_end:
             self.finish(FinishReason.STOP)
         elif self.num_tokens >= self.max_total_tokens:
             self.finish(FinishReason.LENGTH)
@@ -157,10 +166,21 @@ class Request:
         """End the request; the first reason stays."""
         if self.is_finished:
             return
-        if self.text is not None and self.text.finish() and reason is FinishReason.LENGTH:
-            reason = FinishReason.STOP
+        is_stop = self._finish_text()
+        reason = FinishReason.STOP if is_stop and reason is FinishReason.LENGTH else reason
+        self.finish_reason = reason if self.error is None else FinishReason.ERROR
+        # Last: once it is set, other threads read the rest.
         self.status = RequestStatus.FINISHED
-        self.finish_reason = reason
+
+    def _finish_text(self) -> bool:
+        """Tell whether the text ends before the tokens do."""
+        try:
+            return self.text is not None and self.text.finish()
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            self.error = self.error or f"the text of the output failed: {fault_text(error)}"
+            return False
 
     def _is_end(self, token_id: int) -> bool:
         """Tell whether the request ends with this token: an end token, a text or a grammar."""

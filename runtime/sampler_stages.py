@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.kernel_set import KernelSet
+from .constraint import num_words
 from .random_draws import uniforms
 from .sampler_features import GREEDY, LOGIT_BIAS, PENALTIES, STRUCTURED_OUTPUT, TOP_K_TOP_P
 from .sampling_state import MAX_BIAS_ENTRIES, SamplerRow, TokenBias, TokenCounts
@@ -70,7 +71,7 @@ class Mask(Stage):
 
     def __init__(self, shape: SamplerShape) -> None:
         """Allow everything."""
-        words = -(-shape.vocab_size // 32)
+        words = num_words(shape.vocab_size)
         super().__init__({"bitmask": torch.full((shape.rows, words), -1, dtype=torch.int32)})
 
     def apply(self, kernels: KernelSet, logits_RV: Tensor, inputs: Inputs) -> Tensor:

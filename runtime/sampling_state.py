@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .constraint import TokenConstraint
-from .errors import RequestError
+from .constraint import TokenConstraint, num_words
+from .errors import RequestError, fault_text, is_fault
 from .sampling_params import SamplingParams
 
 Int32Array = npt.NDArray[np.int32]
@@ -133,7 +133,10 @@ class SamplingState:
         self._history = TokenHistory(listed) if params.has_penalties else None
         self._bias = BiasList(params, end_token_ids)
         self._constraint = constraint
+        self._vocab_size = vocab_size
         self._output_token_ids: list[int] = []
+        self.fault: str | None = None
+        """Why no token is allowed, where the constraint cannot tell which are."""
 
     def row(self, position: int) -> SamplerRow:
         """Return what to ask for the token at this position; valid until the next ``append``."""
@@ -143,7 +146,7 @@ class SamplingState:
             position,
             history=None if self._history is None else self._history.counts(),
             bias=self._bias.bias(self._output_token_ids),
-            bitmask=None if self._constraint is None else self._constraint.bitmask(),
+            bitmask=None if self._constraint is None else self._bitmask(self._constraint),
         )
 
     def append(self, token_id: int) -> None:
@@ -153,6 +156,16 @@ class SamplingState:
             self._history.append(token_id)
         if self._constraint is not None:
             self._constraint.accept(token_id)
+
+    def _bitmask(self, constraint: TokenConstraint) -> Int32Array:
+        """Return what is allowed: nothing where the constraint fails, which ends its request."""
+        try:
+            return constraint.bitmask()
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            self.fault = f"the grammar of the output failed: {fault_text(error)}"
+            return np.zeros(num_words(self._vocab_size), dtype=np.int32)
 
 
 def check_bias(params: SamplingParams, end_token_ids: Collection[int], vocab_size: int) -> None:

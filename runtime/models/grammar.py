@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..constraint import TokenConstraint
+from ..constraint import WORD_BITS, TokenConstraint, num_words
 from ..errors import RequestError
 from ..value_text import value_text
 from .tokenizer import Tokenizer
@@ -24,7 +24,6 @@ from .tokenizer import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-WORD_BITS = 32
 LOG = logging.getLogger(__name__)
 
 
@@ -131,11 +130,6 @@ class GrammarConstraint:
     def is_complete(self) -> bool:
         """Whether nothing may follow but the end."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
-
-
-def num_words(num_tokens: int) -> int:
-    """Return how many words hold one bit per token."""
-    return -(-num_tokens // WORD_BITS)
 
 
 def _behind_a_space(grammar: str) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import tokenizers
 
 from ..conversation import Message, Tool
-from ..errors import RequestError
+from ..errors import RequestError, is_fault
 from .chat_template import ChatTemplate
 from .sentencepiece_bpe import SPACE
 
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 16
 MAX_CHARACTER_BYTES = 4
-PANIC = "PanicException"
 
 
 class Tokenizer:
@@ -84,8 +83,7 @@ class Tokenizer:
         try:
             ids: list[int] = self._backend.encode(text, add_special_tokens=adds_special).ids
         except BaseException as error:
-            # The library raises plain Exception; its panics are no Exception and have no name here.
-            if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            if not is_fault(error):
                 raise
             reason = " ".join(str(error).split())
             raise RequestError(f"the tokenizer refuses the text: {reason}") from None
