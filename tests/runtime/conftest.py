@@ -107,6 +107,7 @@ def build_engine(
     *,
     kernels: KernelSet | None = None,
     dtype: torch.dtype = torch.float64,
+    cache_dtype: torch.dtype | None = None,
     architecture: Architecture = TINY,
     tensors: dict[str, Tensor] | None = None,
 ) -> TinyEngine:
@@ -115,7 +116,7 @@ def build_engine(
     kernels = kernels or ReferenceKernels()
     tensors = tensors or random_tensors(architecture)
     model = Decoder(architecture, kernels, tensors, dtype=dtype, max_model_len=shape.max_model_len)
-    groups = decoder_groups(architecture, block_size=shape.block_size, dtype=dtype)
+    groups = decoder_groups(architecture, block_size=shape.block_size, dtype=cache_dtype or dtype)
     groups = sized(groups, CacheSize((shape.num_blocks,) * len(groups), "given"))
     cache = KVCache(groups, kernels)
     layout = GraphLayout(

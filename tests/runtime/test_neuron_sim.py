@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.nki.target import NkiSimKernels
+from noria.kernels.reference import ReferenceKernels
 from noria.runtime.llm import LLM
 from noria.runtime.model_inputs import fill_step
+from noria.runtime.models.architecture import LayerKind
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.yaml_reader import parse_yaml
 
@@ -54,6 +57,45 @@ def test_fp32_gives_the_tokens_of_the_cpu_and_of_the_dense_model(make_engine, sh
 
     assert simulated == native
     assert simulated == [dense.generate(prompt, GREEDY, 6) for prompt in PROMPTS]
+
+
+def test_windows_fp8_chunks_samples_and_preemption_give_the_tokens_of_the_reference(
+    make_engine, make_shape, tiny_architecture
+):
+    """Layers see everything, or 20 tokens; the pools hold the longest request and no more."""
+    prompts = [[7] * 62, [5] * 62, [1, 2, 3], [3] * 130]
+    layers = (LayerKind(), LayerKind(window=20))
+    architecture = replace(tiny_architecture, layers=layers)
+    shape = make_shape(
+        max_num_batched_tokens=128,
+        max_model_len=256,
+        max_num_seqs=4,
+        max_num_prefill_seqs=1,
+        tokens=(128,),
+        seqs=(4,),
+        block_size=16,
+        num_blocks=10,
+    )
+
+    def tokens_of(kernels):
+        tiny = make_engine(
+            shape,
+            kernels=kernels,
+            dtype=torch.float32,
+            cache_dtype=torch.float8_e4m3fn,
+            architecture=architecture,
+        )
+        params = SamplingParams(temperature=1, seed=5, max_tokens=14, n=2)
+        samples = [one for prompt in prompts for one in tiny.engine.submit(prompt, params)]
+        tiny.run()
+        return [one.output_token_ids for one in samples], sum(x.num_preemptions for x in samples)
+
+    simulated, num_preemptions = tokens_of(NkiSimKernels())
+    native, _ = tokens_of(CpuKernels())
+    reference, _ = tokens_of(ReferenceKernels(prefill_tile=128, fold_blocks=128))
+
+    assert num_preemptions > 0
+    assert simulated == reference == native
 
 
 def test_bf16_logits_agree_with_the_cpu_within_the_tolerance(make_engine, shape):
