@@ -1,4 +1,4 @@
-"""A state machine that does anything to an engine, and compares with what each request gets alone."""
+"""A state machine that does anything to an engine; what each request gets is what it gets alone."""
 
 from __future__ import annotations
 
