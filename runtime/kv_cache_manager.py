@@ -112,15 +112,20 @@ class KVCacheManager:
         self.free(request_id)
         return False
 
-    def can_lend(self, donor: Donor) -> bool:
-        """Tell whether a running request still has the blocks of its first tokens to share."""
+    def can_lend(self, donor: Donor, num_tokens: int) -> bool:
+        """Tell whether a running request has blocks to share with one of ``num_tokens`` tokens.
+
+        It must still have those of its first tokens. And while the other computes its own, none of
+        them may fall out of a window: that would free nothing for what it was promised.
+        """
         entry = self._entries[donor.request_id]
         if entry.promised_tokens or entry.num_computed_tokens < donor.num_tokens:
             return False
-        tables = zip(self._groups, entry.tables, strict=True)
-        return all(
-            table.first_block <= group.first_live_block(donor.num_tokens) for group, table in tables
-        )
+        for group, table in zip(self._groups, entry.tables, strict=True):
+            first = group.first_live_block(donor.num_tokens)
+            if table.first_block > first or group.first_live_block(num_tokens - 1) > first:
+                return False
+        return True
 
     def grow(self, request_id: str, num_tokens: int) -> tuple[BlockCopy, ...] | None:
         """Give the request the blocks that ``num_tokens`` tokens need, for it alone to write.

@@ -137,9 +137,10 @@ class Scheduler:
         if request.params.n == 1 or num_tokens == 0:
             return None
         for other in self._running:
-            donor = Donor(other.request_id, num_tokens)
-            if other.prompt_key == request.prompt_key and self._kv_cache.can_lend(donor):
-                return donor
+            if other.prompt_key == request.prompt_key:
+                donor = Donor(other.request_id, num_tokens)
+                if self._kv_cache.can_lend(donor, request.num_tokens):
+                    return donor
         return None
 
     def _start(self, request: Request) -> None:

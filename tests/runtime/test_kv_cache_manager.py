@@ -178,7 +178,7 @@ def test_a_shared_block_is_copied_before_either_writes_and_the_last_owner_keeps_
     cache.admit("a", 7)
     run(cache, "a", 7)
     donor = Donor("a", 6)
-    assert cache.can_lend(donor)
+    assert cache.can_lend(donor, 7)
     assert cache.admit("b", 7, donor=donor)
     assert cache.block_tables("b") == cache.block_tables("a")
     cache.check_invariants({"a": 7, "b": 6})
@@ -222,9 +222,39 @@ def test_a_donor_lends_only_what_it_still_has_and_has_computed():
     cache.admit("a", 6)
     run(cache, "a", 4)
 
-    assert not cache.can_lend(Donor("a", 3)), "it still has a promise, which sharing could break"
+    assert not cache.can_lend(Donor("a", 3), 4), "it still has a promise, which sharing could break"
     cache.grow("a", 6)
     cache.commit("a", 6)
-    assert cache.can_lend(Donor("a", 5))
+    assert cache.can_lend(Donor("a", 5), 6)
     cache.trim("a")
-    assert not cache.can_lend(Donor("a", 5)), "the window has passed"
+    assert not cache.can_lend(Donor("a", 5), 6), "the window has passed"
+
+
+@given(
+    windows=st.lists(st.sampled_from([None, 3, 8]), min_size=1, max_size=2),
+    block_size=st.sampled_from([1, 2, 4]),
+    max_query_len=st.integers(1, 8),
+    num_shared=st.integers(1, 20),
+    num_more=st.integers(1, 24),
+)
+def test_a_request_that_shares_blocks_can_grow_as_far_as_it_was_promised(
+    windows, block_size, max_query_len, num_shared, num_more
+):
+    num_tokens, held = num_shared + num_more, {"a": num_shared + 1}
+    for num_blocks in range(3, 100):  # up to the least that admits both
+        groups = [group(num_blocks, block_size, window) for window in windows]
+        cache = manager(*groups, max_query_len=max_query_len)
+        if not cache.admit("a", held["a"]):
+            continue
+        for end in [*range(max_query_len, num_shared, max_query_len), num_shared, held["a"]]:
+            run(cache, "a", end)
+        donor = Donor("a", num_shared)
+        if not cache.can_lend(donor, num_tokens):
+            return
+        if cache.admit("b", num_tokens, donor=donor):
+            break
+
+    for end in [*range(num_shared + max_query_len, num_tokens, max_query_len), num_tokens]:
+        run(cache, "b", end)
+        held["b"] = end
+        cache.check_invariants(held)
