@@ -90,12 +90,19 @@ class LogprobsBuffers:
         """The buffers in the order of ``top_logprobs``."""
         return self.logprobs, self.top_ids, self.ranks
 
-    def read(self, row: int, num_top: int) -> TokenLogprobs:
-        """Return what a row holds, with the ``num_top`` most probable tokens."""
-        logprob, *values = [max(value, MIN_LOGPROB) for value in self.logprobs[row].tolist()]
-        ids = self.top_ids[row, :num_top].tolist()
-        top = tuple(pair for pair in zip(ids, values, strict=False) if pair[0] >= 0)
-        return TokenLogprobs(logprob, int(self.ranks[row]), top)
+    def read(self, num_top: Mapping[int, int]) -> dict[int, TokenLogprobs]:
+        """Return what rows hold, each with so many most probable tokens."""
+        rows, width = list(num_top), max(num_top.values(), default=0)
+        logprobs = self.logprobs[rows, : 1 + width].clamp(min=MIN_LOGPROB).tolist()
+        ids = self.top_ids[rows, :width].tolist()
+        ranks = self.ranks[rows].tolist()
+        read = {}
+        for at, (row, num) in enumerate(num_top.items()):
+            logprob, *values = logprobs[at]
+            top = zip(ids[at][:num], values, strict=False)
+            listed = tuple(pair for pair in top if pair[0] >= 0)
+            read[row] = TokenLogprobs(logprob, ranks[at], listed)
+        return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +122,15 @@ class SamplerGraph:
             stage.write(rows)
         self.run()
         token_ids = self.token_ids.tolist()
-        return [
-            SampledToken(token_ids[row], self._read_logprobs(row, asked, token_ids[row]))
-            for row, asked in rows.items()
-        ]
+        logprobs = self._read_logprobs(rows, token_ids)
+        return [SampledToken(token_ids[row], logprobs.get(row)) for row in rows]
 
-    def _read_logprobs(self, row: int, asked: SamplerRow, token_id: int) -> TokenLogprobs | None:
-        num_top = asked.params.logprobs
-        if num_top is None or self.logprobs is None or token_id < 0:
-            return None
-        return self.logprobs.read(row, num_top)
+    def _read_logprobs(self, rows: Rows, token_ids: Sequence[int]) -> Mapping[int, TokenLogprobs]:
+        """Return the logprobs of the rows that ask for them and have a token."""
+        if self.logprobs is None:
+            return {}
+        asked = {row: one.params.logprobs for row, one in rows.items() if token_ids[row] >= 0}
+        return self.logprobs.read({row: num for row, num in asked.items() if num is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +144,10 @@ class ScorerGraph:
     def score(self, next_ids: Mapping[int, int], num_top: Mapping[int, int]) -> list[TokenLogprobs]:
         """Return the logprobs of these tokens, by row, each with so many most probable ones."""
         self.next_ids.fill_(-1)
-        for row, token_id in next_ids.items():
-            self.next_ids[row] = token_id
+        self.next_ids[list(next_ids)] = torch.tensor(list(next_ids.values()), dtype=torch.int32)
         self.run()
-        return [self.logprobs.read(row, num_top[row]) for row in next_ids]
+        read = self.logprobs.read(num_top)
+        return [read[row] for row in next_ids]
 
 
 class SamplerSet:
