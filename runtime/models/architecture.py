@@ -14,6 +14,8 @@ from .rope_scaling import PLAIN_ROPE, Rope
 from .tensor_names import LLAMA_NAMES, TensorNames
 
 Activation = Literal["silu", "gelu_tanh"]
+MAX_EXPERTS = 2**17
+"""Of all layers, far beyond any trained model: tensors are listed before weights are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,14 @@ class Architecture:
                 f"num_key_value_heads {self.num_kv_heads}"
             )
         for rope in self.ropes:
-            self._check_rotary_dim(rope)
-        kinds = {kind.experts for kind in self.layers} - {None}
-        if kinds and self.activation != "silu":
+            self._check_rope(rope)
+        num_experts = sum(kind.experts.num for kind in self.layers if kind.experts is not None)
+        if num_experts > MAX_EXPERTS:
+            raise ModelError(
+                f"num_experts of all {self.num_layers} layers are {num_experts}; "
+                f"must be at most {MAX_EXPERTS}"
+            )
+        if num_experts and self.activation != "silu":
             raise ModelError(f"experts with {self.activation} are not supported (supported: silu)")
 
     @property
@@ -125,7 +132,7 @@ class Architecture:
         positions = self.max_position_embeddings
         return min((rope.reach(positions) for rope in self.ropes), default=positions)
 
-    def _check_rotary_dim(self, rope: Rope) -> None:
+    def _check_rope(self, rope: Rope) -> None:
         dim = rope.rotary_dim(self.head_dim)
         if self.head_dim % 2 or dim % 2 or not dim:
             part = f" * partial_rotary_factor {rope.partial_rotary_factor}" if dim else ""

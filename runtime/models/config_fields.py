@@ -11,6 +11,8 @@ from ..value_text import value_text
 
 MAX_INT32 = 2**31 - 1
 """Sizes, like positions, must be numbers that graphs can hold."""
+MIN_FLOAT32, MAX_FLOAT32 = 1.2e-38, 3.4e38
+"""Beyond these, what graphs compute with is 0 or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ConfigFields:
         return value
 
     def positive_float(self, key: str, default: float | None = None) -> float:
-        """Read a finite number above 0.
+        """Read a number above 0 that float32 holds.
 
         A string that spells a number is one: YAML 1.1 reads ``1e-5`` as a string.
         """
@@ -52,14 +54,17 @@ class ConfigFields:
         number = _number(value)
         if number is None or not math.isfinite(number) or number <= 0:
             raise self.error(f"{key} must be a number above 0, not {value_text(value)}")
+        if not MIN_FLOAT32 <= number <= MAX_FLOAT32:
+            limits = f"from {MIN_FLOAT32} to {MAX_FLOAT32}, as float32 holds it"
+            raise self.error(f"{key} must be {limits}, not {value_text(value)}")
         return number
 
     def optional_float(self, key: str) -> float | None:
-        """Read a finite number above 0; missing means none."""
+        """Read a number above 0; missing means none."""
         return None if self.get(key) is None else self.positive_float(key)
 
     def positive_floats(self, key: str) -> tuple[float, ...]:
-        """Read a list of finite numbers above 0."""
+        """Read a list of numbers above 0."""
         values = self.get(key)
         if not isinstance(values, list | tuple):
             raise self.error(f"{key} must be a list of numbers, not {value_text(values)}")

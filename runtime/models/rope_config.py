@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ..value_text import value_text
-from .config_fields import ConfigFields
+from .config_fields import MAX_INT32, ConfigFields
 from .rope_scaling import (
     DynamicScaling,
     LinearScaling,
@@ -37,7 +37,10 @@ def read_rope(fields: ConfigFields, *, partial: bool = False) -> Rope:
     if parameters is not None:
         theta = parameters.positive_float("rope_theta", theta)
     blocks = [block for block in (scaling, parameters) if block is not None]
-    ropes = [rope_of_block(block, fields, theta, partial=partial) for block in blocks]
+    ropes = [
+        rope_of_block(block, fields, block.positive_float("rope_theta", theta), partial=partial)
+        for block in blocks
+    ]
     if len(set(ropes)) > 1:
         raise fields.error("rope_scaling and rope_parameters differ; keep one of them")
     share = _share([fields], partial=partial)
@@ -135,6 +138,8 @@ def _temperature(factor: float, scale: float) -> float:
 
 def _longrope(block: ConfigFields, fields: ConfigFields) -> Scaling:
     original = _original(block, fields)
+    if original < 2:
+        raise block.error(f"{ORIGINAL} {original} must be at least 2: its logarithm divides")
     reached = fields.positive_int("max_position_embeddings") / original
     factor = block.positive_float("factor", reached)
     fitted = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
@@ -147,9 +152,12 @@ def _longrope(block: ConfigFields, fields: ConfigFields) -> Scaling:
 
 
 def _factor(block: ConfigFields) -> float:
+    """Read how many times further positions reach."""
     factor = block.positive_float("factor")
     if factor < 1:
         raise block.error(f"factor {factor} must be at least 1")
+    if factor > MAX_INT32:
+        raise block.error(f"factor {factor} must be at most 2**31 - 1, the last position")
     return factor
 
 

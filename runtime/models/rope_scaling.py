@@ -72,7 +72,9 @@ class Rope:
         except (ArithmeticError, ValueError):
             found = [math.nan]
         if not all(map(math.isfinite, [*found, self.attention_factor])):
-            raise ModelError("rope: its numbers are so large or small that angles are not finite")
+            raise ModelError(
+                f"rope: rope_theta {self.theta} and its scaling give angles that are not finite"
+            )
 
     def reach(self, max_position_embeddings: int) -> int:
         """Return how many positions the model serves with this rope."""

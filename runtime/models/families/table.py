@@ -37,6 +37,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 )
 MAX_VOCAB_SIZE = 2**20
 """Far beyond any trained model: tokens are listed before weights are read."""
+MAX_HEAD_DIM = 2**16
+"""Far beyond any trained model: frequencies of heads are listed before weights are read."""
 LLAMA_DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "rope_theta": DEFAULT_ROPE_THETA,
@@ -163,4 +165,7 @@ def _head_dim(fields: ConfigFields, num_heads: int) -> int:
             f"hidden_size {hidden_size} is not a multiple of num_attention_heads {num_heads}, "
             "so head_dim must be given"
         )
-    return fields.positive_int("head_dim", hidden_size // num_heads)
+    head_dim = fields.positive_int("head_dim", hidden_size // num_heads)
+    if head_dim > MAX_HEAD_DIM:
+        raise fields.error(f"head_dim {head_dim} must be at most {MAX_HEAD_DIM}")
+    return head_dim

@@ -128,6 +128,22 @@ def test_k14_other_rope_types_are_refused_by_name(spelling: str, kind: str) -> N
             "short_factor and long_factor must list 4 numbers",
         ),
         (
+            {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 5},
+            "short_factor and long_factor must list 4 numbers",
+        ),
+        (
+            {
+                "type": "longrope",
+                "short_factor": [1.0] * 4,
+                "long_factor": [1.0] * 4,
+                "original_max_position_embeddings": 1,
+            },
+            "original_max_position_embeddings 1 must be at least 2",
+        ),
+        ({"type": "linear", "factor": 1e30}, "factor 1e+30 must be at most 2**31 - 1"),
+        ({"type": "yarn", "factor": 2.0, "rope_theta": 1e-320}, "rope_theta must be from"),
+        ({"type": "yarn", "factor": 2.0, "rope_theta": 1}, "rope_theta 1.0 and its scaling give"),
+        (
             {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 3 + ["x"]},
             "long_factor[3] must be a number above 0, not 'x'",
         ),
