@@ -22,8 +22,12 @@ from .request import FinishReason, Request, TextStream
 from .sampler_features import check_features
 from .sampling_params import SamplingParams
 from .sampling_state import SamplingState
+from .sampling_values import check_int
 from .scheduler import Scheduler
 from .scheduler_output import SchedulerOutput
+from .value_text import value_text
+
+MAX_PRIORITY = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,8 @@ class Engine:
 
     def _check_params(self, params: SamplingParams, priority: int) -> None:
         check_features(params, self.limits.sampler_features, self.limits.max_logprobs)
+        fits = "an integer from -2**63 to 2**63 - 1"
+        check_int("priority", priority, fits, low=-MAX_PRIORITY - 1, high=MAX_PRIORITY)
         if priority and not self.limits.has_priorities:
             raise RequestError(f"priority is {priority}, but scheduling_policy is fcfs")
 
@@ -235,7 +241,7 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...
         is_int = isinstance(token_id, Integral) and not isinstance(token_id, bool)
         if not is_int or not 0 <= token_id < vocab_size:
             raise RequestError(
-                f"prompt token {index} is {token_id!r}; token ids are integers in "
+                f"prompt token {index} is {value_text(token_id)}; token ids are integers in "
                 f"0 .. {vocab_size - 1}"
             )
     return tuple(int(token_id) for token_id in token_ids)

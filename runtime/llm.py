@@ -18,6 +18,7 @@ from .prompts import Prompt, prompt_list
 from .request import Request
 from .request_texts import RequestTexts
 from .sampling_params import SamplingParams
+from .value_text import value_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,9 @@ class LLM:
         are functions that the model may call in any of the answers, as JSON schemas:
         ``{"type": "function", "function": {"name": ..., "parameters": ...}}``.
         """
-        if isinstance(conversations, str) or any(isinstance(one, str) for one in conversations):
-            raise NoriaError("chat takes lists of messages; for a plain text use generate")
         given = cast("list[Sequence[Message]]", prompt_list(conversations))
+        if any(isinstance(one, str) for one in given):
+            raise NoriaError("chat takes lists of messages; for a plain text use generate")
         return self.generate([Conversation(messages, tools) for messages in given], params)
 
     def iterate(
@@ -216,7 +217,8 @@ class LLM:
             return [params or self.default_params] * count
         is_list = isinstance(params, Sequence)
         if not is_list or not all(isinstance(one, SamplingParams) for one in params):
-            raise NoriaError(f"params is {params!r}; it must be SamplingParams, or a list of them")
+            shown = value_text(params)
+            raise NoriaError(f"params is {shown}; it must be SamplingParams, or a list of them")
         if len(params) != count:
             raise NoriaError(f"{len(params)} sampling params for {count} prompts; give one or all")
         return params
@@ -227,7 +229,8 @@ def _priority_each(priority: int | Sequence[int], count: int) -> Sequence[int]:
         return [priority] * count
     is_list = isinstance(priority, Sequence)
     if not is_list or not all(isinstance(one, int) for one in priority):
-        raise NoriaError(f"priority is {priority!r}; it must be an integer, or a list of them")
+        shown = value_text(priority)
+        raise NoriaError(f"priority is {shown}; it must be an integer, or a list of them")
     if len(priority) != count:
         raise NoriaError(f"{len(priority)} priorities for {count} prompts; give one or all")
     return priority

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from typing import TypeGuard, cast
 
@@ -25,7 +25,7 @@ def prompt_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
         prompts = prompts.tolist()
     if isinstance(prompts, str | Conversation):
         return [prompts]
-    is_wrong = isinstance(prompts, Mapping | bytes | bytearray)
+    is_wrong = isinstance(prompts, Mapping | Set | bytes | bytearray)
     if is_wrong or not isinstance(prompts, Iterable):
         raise NoriaError(
             f"prompts are a text, a list of token ids, a list of messages, or a list of those, "

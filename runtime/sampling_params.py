@@ -21,6 +21,7 @@ from .sampling_values import (
     read_token_ids,
 )
 from .schema import Setting
+from .value_text import value_text
 
 MAX_SEED = 2**64 - 1
 MAX_SAMPLES = 16384
@@ -146,8 +147,8 @@ class SamplingParams:
         check_int("max_tokens", self.max_tokens, "an integer >= 1, or None", low=1)
         if self.min_tokens > self.max_tokens:
             raise RequestError(
-                f"min_tokens is {self.min_tokens}; it must be at most max_tokens = "
-                f"{self.max_tokens}"
+                f"min_tokens is {value_text(self.min_tokens)}; it must be at most max_tokens = "
+                f"{value_text(self.max_tokens)}"
             )
 
     def _set(self, name: str, value: object) -> None:

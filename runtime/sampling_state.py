@@ -16,6 +16,7 @@ import numpy.typing as npt
 from .constraint import TokenConstraint, num_words
 from .errors import RequestError, fault_text, is_fault
 from .sampling_params import SamplingParams
+from .value_text import value_text
 
 Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
@@ -183,7 +184,8 @@ def check_bias(params: SamplingParams, end_token_ids: Collection[int], vocab_siz
         beyond = next((token_id for token_id in token_ids if token_id >= vocab_size), None)
         if beyond is not None:
             raise RequestError(
-                f"{setting} holds {beyond}; token ids of this model are 0 .. {vocab_size - 1}"
+                f"{setting} holds {value_text(beyond)}; token ids of this model are "
+                f"0 .. {vocab_size - 1}"
             )
     biased = {*named["logit_bias"], *(ids[-1] for ids in params.bad_word_ids)}
     biased |= set(end_token_ids) if params.min_tokens else set()

@@ -51,6 +51,7 @@ def read_texts(name: str, value: object, fits: str) -> tuple[str, ...]:
     for text in texts:
         if not isinstance(text, str) or not text:
             refuse(name, text, "must hold texts that are not empty")
+        _check_unicode(name, text)
     return tuple(cast("Sequence[str]", texts))
 
 
@@ -89,8 +90,10 @@ def read_structured_output(value: object) -> dict[str, object] | None:
     ((kind, form),) = value.items()
     if kind == "json" and not isinstance(form, str | Mapping):
         refuse(f"{name} json", form, "must be a JSON schema: a mapping, or its text")
-    if kind == "regex" and not isinstance(form, str):
-        refuse(f"{name} regex", form, "must be a text")
+    if kind == "regex":
+        if not isinstance(form, str):
+            refuse(f"{name} regex", form, "must be a text")
+        _check_unicode(f"{name} regex", form)
     if kind == "choice":
         form = list(read_texts(f"{name} choice", form, "a list of texts"))
         if not form:
@@ -102,6 +105,12 @@ def refuse(name: str, value: object, fits: str) -> NoReturn:
     """Raise the one-line error of a setting."""
     kind = type(value).__name__
     raise RequestError(f"{name} is {value_text(value)} ({kind}); it {fits}")
+
+
+def _check_unicode(name: str, text: str) -> None:
+    """Refuse a text that nothing can be equal to: no output holds half of a surrogate pair."""
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        refuse(name, text, "must hold whole characters, not half of a surrogate pair")
 
 
 def _items(name: str, value: object, fits: str) -> Sequence[object]:

@@ -8,6 +8,9 @@ from noria.runtime.errors import RequestError
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.value_text import value_text
 
+HUGE = 10**5000
+"""Python refuses to write it in decimal."""
+
 
 @pytest.mark.parametrize(
     ("settings", "fragments"),
@@ -62,6 +65,12 @@ from noria.runtime.value_text import value_text
         ({"stop": [5]}, ["stop", "5"]),
         ({"include_stop_str_in_output": 1}, ["include_stop_str_in_output", "true or false"]),
         ({"skip_special_tokens": None}, ["skip_special_tokens", "true or false"]),
+        ({"stop": ["a\ud800"]}, ["stop is 'a\\ud800'", "half of a surrogate pair"]),
+        ({"structured_output": {"regex": "\udfff"}}, ["structured_output regex", "surrogate pair"]),
+        ({"structured_output": {"choice": ["\ud800"]}}, ["structured_output choice", "surrogate"]),
+        ({"min_tokens": HUGE, "max_tokens": 1}, ["min_tokens is a number of 16610 bits"]),
+        ({"logit_bias": {HUGE: 1}}, ["logit_bias is a number of 16610 bits"]),
+        ({"stop_token_ids": [-HUGE]}, ["stop_token_ids is a number of 16610 bits"]),
         ({"bad_words": "a"}, ["bad_words", "list of texts"]),
         ({"bad_words": [""]}, ["bad_words", "not empty"]),
         ({"bad_word_ids": [[]]}, ["bad_word_ids", "not empty"]),
