@@ -7,7 +7,6 @@ ones write a single one for keys and values.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from ..errors import ModelError
 from .architecture import Architecture
+from .config_fields import MAX_FLOAT32, MIN_FLOAT32
 
 KEY_NAMES = (
     "self_attn.k_scale",
@@ -98,7 +98,10 @@ def _scale(tensors: Mapping[str, Tensor], prefix: str, names: tuple[str, ...]) -
 def _number(name: str, scale: Tensor) -> float:
     if scale.numel() != 1:
         raise ModelError(f"{name} is {list(scale.shape)}; only one scale per layer is supported")
+    if not scale.is_floating_point():
+        raise ModelError(f"{name} is of {str(scale.dtype).removeprefix('torch.')}; must be a float")
     number = float(scale)
-    if not math.isfinite(number) or number <= 0:
-        raise ModelError(f"{name} is {number}; must be a number above 0")
+    if not MIN_FLOAT32 <= number <= MAX_FLOAT32:
+        limits = f"a number above 0, from {MIN_FLOAT32} to {MAX_FLOAT32}"
+        raise ModelError(f"{name} is {number}; must be {limits}")
     return number

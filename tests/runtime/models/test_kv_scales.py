@@ -52,6 +52,14 @@ def test_one_old_scale_is_of_keys_and_values(tiny_config: Config) -> None:
         ({"self_attn.k_scale": scale(1.0)}, "self_attn.v_scale is missing"),
         ({"self_attn.v_scale": scale(1.0)}, "self_attn.k_scale is missing"),
         ({"self_attn.k_scale": scale(0.0)}, "self_attn.k_scale is 0.0; must be a number above 0"),
+        ({"self_attn.k_scale": scale(1e-44)}, "must be a number above 0, from 1.2e-38 to 3.4e+38"),
+        ({"self_attn.k_scale": scale(torch.inf)}, "self_attn.k_scale is inf; must be a number"),
+        ({"self_attn.k_scale": scale(1.0).double() * 1e60}, "self_attn.k_scale is 1e+60; must"),
+        (
+            {"self_attn.k_scale": torch.tensor(True)},
+            "self_attn.k_scale is of bool; must be a f",
+        ),
+        ({"self_attn.k_scale": torch.tensor(1j)}, "self_attn.k_scale is of complex64; must be a"),
         ({"self_attn.k_scale": scale(torch.nan)}, "self_attn.k_scale is nan"),
         ({"self_attn.k_scale": torch.ones(2)}, "k_scale is [2]; only one scale per layer"),
         (
@@ -109,14 +117,38 @@ def test_a_checkpoint_of_which_only_the_cache_is_quantized_is_read(tiny_config: 
     "changes",
     [
         {"config_groups": {"group_0": {"weights": {"num_bits": 8}}}},
-        {"kv_cache_scheme": {"num_bits": 4, "type": "float", "strategy": "tensor"}},
         {"kv_cache_scheme": None},
         {"quant_method": "awq"},
     ],
-    ids=["weights", "four-bits", "nothing", "method"],
+    ids=["weights", "nothing", "method"],
 )
 def test_other_quantized_checkpoints_are_refused(
     tiny_config: Config, changes: dict[str, object]
 ) -> None:
     with pytest.raises(ModelError, match=r"quantization_config '.*' is not supported"):
         read_architecture(tiny_config | {"quantization_config": KV_ONLY | changes})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "shown"),
+    [
+        (
+            KV_ONLY["kv_cache_scheme"] | {"num_bits": 4},
+            "num_bits 4 is not supported (supported: ",
+        ),
+        (KV_ONLY["kv_cache_scheme"] | {"dynamic": True}, "dynamic True is not supported"),
+        (KV_ONLY["kv_cache_scheme"] | {"symmetric": False}, "symmetric False is not supported"),
+        ({"num_bits": 8, "type": "float"}, "strategy None is not supported (supported: 'tensor')"),
+        (["float"], "kv_cache_scheme must be a mapping, not ['float']"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict | list) else value[:12],
+)
+def test_caches_quantized_in_another_way_are_refused_by_key(
+    tiny_config: Config, scheme: object, shown: str
+) -> None:
+    block = KV_ONLY | {"kv_cache_scheme": scheme}
+    with pytest.raises(ModelError) as caught:
+        read_architecture(tiny_config | {"quantization_config": block})
+
+    assert "quantization_config: kv_cache_scheme" in str(caught.value)
+    assert shown in str(caught.value)
