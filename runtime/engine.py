@@ -21,7 +21,7 @@ from .random_draws import sample_seed
 from .request import FinishReason, Request, TextStream
 from .sampler_features import check_features
 from .sampling_params import SamplingParams
-from .sampling_state import SamplingState
+from .sampling_state import SamplingState, check_bias
 from .sampling_values import check_int
 from .scheduler import Scheduler
 from .scheduler_output import SchedulerOutput
@@ -110,8 +110,11 @@ class Engine:
         prompt = check_token_ids(prompt_token_ids, self.limits.vocab_size)
         self._check_params(params, priority)
         max_total_tokens = self._check_size(len(prompt), params)
+        # Before the lock: reading a grammar takes long. And before a seed is drawn: a request that
+        # is refused must not change what others draw.
+        watchers = [(watch.new_text(), watch.new_constraint()) for _ in range(params.n)]
         with self.lock:
-            requests = self._new_requests(prompt, params, max_total_tokens, priority, watch)
+            requests = self._new_requests(prompt, params, max_total_tokens, priority, watchers)
             self._scheduler.add(requests)
             self._unfinished.update((request.request_id, request) for request in requests)
         return requests
@@ -172,17 +175,15 @@ class Engine:
         params: SamplingParams,
         max_total_tokens: int,
         priority: int,
-        watch: OutputWatch,
+        watchers: Sequence[tuple[TextStream | None, TokenConstraint | None]],
     ) -> tuple[Request, ...]:
-        end_token_ids = frozenset(params.stop_token_ids)
-        if not params.ignore_eos:
-            end_token_ids |= self._end_token_ids
+        end_token_ids = self._end_ids(params)
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
         first = next(self._numbers)
         numbers = [first, *(next(self._numbers) for _ in range(params.n - 1))]
         requests = []
-        for sample, number in enumerate(numbers):
-            constraint = watch.new_constraint()
+        pairs = zip(numbers, watchers, strict=True)
+        for sample, (number, (text, constraint)) in enumerate(pairs):
             state = SamplingState(
                 params,
                 seed=sample_seed(seed, sample),
@@ -202,16 +203,22 @@ class Engine:
                     sample=sample,
                     prompt_key=first,
                     order=(priority, number),
-                    text=watch.new_text(),
+                    text=text,
                     constraint=constraint,
                 )
             )
         return tuple(requests)
 
+    def _end_ids(self, params: SamplingParams) -> frozenset[int]:
+        """Return the tokens that end a request with these settings."""
+        own = frozenset() if params.ignore_eos else self._end_token_ids
+        return own.union(params.stop_token_ids)
+
     def _check_params(self, params: SamplingParams, priority: int) -> None:
         check_features(params, self.limits.sampler_features, self.limits.max_logprobs)
         fits = "an integer from -2**63 to 2**63 - 1"
         check_int("priority", priority, fits, low=-MAX_PRIORITY - 1, high=MAX_PRIORITY)
+        check_bias(params, self._end_ids(params), self.limits.vocab_size)
         if priority and not self.limits.has_priorities:
             raise RequestError(f"priority is {priority}, but scheduling_policy is fcfs")
 

@@ -145,7 +145,7 @@ class LLM:
         (one,) = self._params_each(params, 1)
         if one.n > 1:
             raise RequestError(f"n is {one.n}; stream gives the text of one sample")
-        assert self._texts.tokenizer, "raises where the model has none"
+        _ = self._texts.tokenizer  # raises where the model has none
         submission = self._submit(prompt, one)
         if submission.error is not None:
             raise RequestError(submission.error)

@@ -122,11 +122,8 @@ class SamplingState:
     ) -> None:
         """Start before the first generated token; keep only what the settings need.
 
-        Raises:
-            RequestError: the settings name a token that the model lacks, or bias more tokens
-                than the samplers take.
+        They must have passed ``check_bias``.
         """
-        check_bias(params, end_token_ids, vocab_size)
         self._params = params
         self._seed = seed
         is_repetition = params.repetition_penalty != 1

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from noria.runtime.engine import NO_WATCH, OutputWatch
 from noria.runtime.errors import RequestError
 from noria.runtime.request import FinishReason
 from noria.runtime.sampling_params import SamplingParams
@@ -240,12 +241,23 @@ def test_a_step_that_raises_changes_nothing(make_engine, make_shape, dense, fail
 
 
 def test_i04_a_refused_request_does_not_change_the_draws_of_others(make_engine, make_shape):
+    def refuse() -> None:
+        raise RequestError("no such grammar")
+
     params, tokens = SamplingParams(max_tokens=8), []
     for is_bothered in (False, True):
-        tiny = make_engine(make_shape(sampler_features=("greedy", "top_k_top_p")))
-        for bad in [[1] * 64, [], [61]] if is_bothered else []:
+        tiny = make_engine(make_shape(sampler_features=("greedy", "top_k_top_p", "logit_bias")))
+        refused = [
+            ([1] * 64, params, NO_WATCH),
+            ([], params, NO_WATCH),
+            ([61], params, NO_WATCH),
+            ([1], SamplingParams(logit_bias={61: 1}), NO_WATCH),
+            ([1], SamplingParams(stop_token_ids=(61,)), NO_WATCH),
+            ([1], params, OutputWatch(new_text=lambda: None, new_constraint=refuse)),
+        ]
+        for prompt, bad, watch in refused if is_bothered else []:
             with pytest.raises(RequestError):
-                tiny.submit(bad, params)
+                tiny.submit(prompt, bad, watch=watch)
         tokens.append(tiny.generate([[1, 2, 3]], params))
 
     assert tokens[0] == tokens[1]

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from noria.runtime.errors import RequestError
 from noria.runtime.sampler_features import check_features
 from noria.runtime.sampling_params import SamplingParams
-from noria.runtime.sampling_state import MAX_BIAS_ENTRIES, SamplingState, TokenHistory
+from noria.runtime.sampling_state import (
+    MAX_BIAS_ENTRIES,
+    SamplingState,
+    TokenHistory,
+    check_bias,
+)
 
 VOCAB = 2000
 TOKENS = st.lists(st.integers(0, 30), max_size=60)
@@ -174,11 +179,12 @@ def test_a_row_says_where_it_draws():
 )
 def test_tokens_that_do_not_fit_are_refused_at_once(settings, message):
     with pytest.raises(RequestError, match=message):
-        state(SamplingParams(**settings), end_token_ids=(1500, 1501))
+        check_bias(SamplingParams(**settings), (1500, 1501), VOCAB)
 
 
 def test_as_many_biased_tokens_as_the_input_holds_are_taken():
     params = SamplingParams(logit_bias=dict.fromkeys(range(MAX_BIAS_ENTRIES), 1))
+    check_bias(params, (), VOCAB)
 
     assert len(bias_of(state(params))) == MAX_BIAS_ENTRIES
 
