@@ -18,8 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 from noria.runtime.cli import main
+from noria.runtime.cli.prompt_file import read_prompts
 from noria.runtime.config import config_rows, parse_config
+from noria.runtime.conversation import Conversation
 from noria.runtime.errors import ConfigError
+from noria.runtime.sampler_features import check_features
+from noria.runtime.yaml_reader import parse_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -32,7 +36,8 @@ FILE = re.compile(
     r"|[A-Z]+\.md|Makefile|MANIFEST\.in|constraints\.txt|pyproject\.toml)"
 )
 CODE = re.compile(r"`([^`\n]+)`")
-LABEL = re.compile(r"(?:prefill_t|decode_s)\d+_c\d+")
+LABEL = re.compile(r"(?:prefill_t|decode_s|score_t)\d+_c\d+")
+SETTING = re.compile(r"(?:^ {4}|`)([a-z0-9]+_[a-z0-9_]+): ", re.MULTILINE)
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 COMMAND = re.compile(r"(?:^|[`$] ?|/)noria ((?:[a-z]+ ?)+)", re.MULTILINE)
 READERS_HOSTS = {"keepachangelog.com", "pytorch.org", "semver.org"}
@@ -159,17 +164,37 @@ def test_nothing_is_said_that_belongs_to_one_machine_or_is_not_plain(document: P
     assert [match[0] for match in FORBIDDEN.finditer(read(document))] == []
 
 
-def test_names_of_code_in_the_architecture_exist() -> None:
-    words = set(re.findall(r"\w+", " ".join(map(read, sources()))))
-    document = ROOT / "docs" / "architecture.md"
-    text = re.sub(r"^(?: {4}|```).*$", "", read(document), flags=re.MULTILINE)
-    names = {code for code in CODE.findall(text) if IDENTIFIER.fullmatch(code)}
-    names -= {name for name in names if LABEL.fullmatch(name)}
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_names_of_code_exist(document: Path) -> None:
+    missing = {name for name in names_of(document) if not words_of(name) <= words_of_sources()}
 
-    missing = {name for name in names if not set(re.findall(r"\w+", name)) <= words}
-
-    assert len(names) > 50
     assert missing == set()
+
+
+def test_the_architecture_names_much_code() -> None:
+    assert len(names_of(ROOT / "docs" / "architecture.md")) > 50
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_settings_with_a_value_exist(document: Path) -> None:
+    settings = {row.key.rpartition(".")[2] for row in config_rows()}
+
+    assert set(SETTING.findall(read(document))) - settings == set()
+
+
+def test_the_configuration_and_the_prompt_of_the_readme_are_valid(tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
+    (settings,), (line,) = code_blocks(README, "yaml"), code_blocks(README, "json")
+    config = parse_config(parse_yaml(settings, source="README.md"))
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(line, encoding="utf-8")
+
+    (prompt,) = read_prompts(file, config.sampling, chat=False)
+
+    assert prompt.error is None
+    assert isinstance(prompt.request, Conversation)
+    assert [tool["function"]["name"] for tool in prompt.request.tools] == ["weather"]
+    check_features(prompt.params, config.sampler_features, config.max_logprobs)
 
 
 def test_pictures_are_readable_in_light_and_dark_mode() -> None:
@@ -204,6 +229,23 @@ def anchors(document: Path) -> set[str]:
     """Return the anchors of a document's headings."""
     headings = re.findall(r"^#+ (.+)$", read(document), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def names_of(document: Path) -> set[str]:
+    """Return what stands in backticks like a name of Python, without numbers of KV groups."""
+    text = re.sub(r"^(?: {4}|```).*$", "", read(document), flags=re.MULTILINE)
+    names = {code for code in CODE.findall(text) if IDENTIFIER.fullmatch(code)}
+    others = {name for name in names if LABEL.fullmatch(name) or FILE.fullmatch(name)}
+    return {re.sub(r"_\d$", "", name) for name in names - others}
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+@cache
+def words_of_sources() -> set[str]:
+    return words_of(" ".join(map(read, sources())))
 
 
 def code_blocks(document: Path, language: str) -> list[str]:

@@ -52,10 +52,13 @@ def generate(
 
     A line of a .jsonl file is an object with one of "prompt" (text), "prompt_token_ids" or
     "messages" (a chat, beside which "tools" may list functions as JSON schemas), and any key of
-    the configuration's section "sampling", such as temperature, max_tokens, n or logprobs, which
-    go before the options here, as these go before the configuration. With scheduling_policy
-    priority, "priority" is an integer, the smallest of which runs first; without it is 0. Blank
-    lines are skipped. A line that cannot run fails alone, with its number.
+    the configuration's section "sampling", which go before the options here, as these go before
+    the configuration: max_tokens, min_tokens, stop, stop_token_ids, seed, n, temperature, top_k,
+    top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, bad_words,
+    structured_output, logprobs, prompt_logprobs and others. Some need more sampler_features than
+    the configuration has by itself. With scheduling_policy priority, "priority" is an integer,
+    the smallest of which runs first; without it is 0. Blank lines are skipped. A line that
+    cannot run fails alone, with its number.
 
     Results have index (of the prompt, from 0), prompt (as written; null for token ids and
     chats), text, token_ids, finish_reason (stop, length or error) and error, and come in the

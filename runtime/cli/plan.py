@@ -33,7 +33,8 @@ def plan(config: Path, as_json: bool) -> None:
 
     Padding is the share of a graph's rows that hold no token: at worst when a step has the
     smallest need for which the graph is chosen; expected where all its needs are as frequent.
-    Work is relative to the largest graph of the same phase. Needs no model.
+    Work is relative to the largest graph of the same phase; where prompt_logprobs is listed,
+    score graphs are a phase, too. Needs no model.
     """
     table = describe(*plan_config(load_config(config)))
     click.echo(_as_json(table) if as_json else _as_text(table))
@@ -64,9 +65,10 @@ def _as_text(table: PlanTable) -> str:
 
 
 def _totals_text(table: PlanTable) -> str:
-    num_prefill, num_decode = _count(table, "prefill"), _count(table, "decode")
+    counts = {phase: _count(table, phase) for phase in ("prefill", "decode", "score")}
+    counted = ", ".join(f"{count} {phase}" for phase, count in counts.items() if count)
     return (
-        f"{table.num_graphs} graphs: {num_prefill} prefill, {num_decode} decode; "
+        f"{table.num_graphs} graphs: {counted}; "
         f"at worst {percent(table.worst_padding)} of a step is padding"
     )
 
@@ -76,6 +78,7 @@ def _as_json(table: PlanTable) -> str:
         "num_graphs": table.num_graphs,
         "num_prefill_graphs": _count(table, "prefill"),
         "num_decode_graphs": _count(table, "decode"),
+        "num_score_graphs": _count(table, "score"),
         "worst_padding": table.worst_padding,
     }
     return json.dumps({"graphs": [_row_fields(row) for row in table.rows], **totals}, indent=2)

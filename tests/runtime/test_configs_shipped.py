@@ -2,6 +2,7 @@
 
 from importlib.resources import files
 from math import prod
+from typing import get_args
 
 import pytest
 
@@ -10,6 +11,7 @@ from noria.runtime.config import Config, parse_config
 from noria.runtime.models.architecture import expected_tensors
 from noria.runtime.models.inline import read_inline
 from noria.runtime.planning import bucket_plan, plan_limits
+from noria.runtime.settings import SamplerFeature
 from noria.runtime.yaml_reader import parse_yaml
 
 TEXTS = {
@@ -40,6 +42,7 @@ def test_these_files_ship() -> None:
         "llama3-8b-trn2.yaml",
         "production.yaml",
         "smollm2-135m-cpu.yaml",
+        "smollm2-135m-sampling.yaml",
         "tiny-cpu.yaml",
         "tiny-gemma3-cpu.yaml",
         "tiny-neuron-sim.yaml",
@@ -88,6 +91,13 @@ def test_production_has_several_buckets_per_dimension() -> None:
 def test_the_demonstration_compiles_few_graphs_and_is_greedy() -> None:
     assert num_graphs("smollm2-135m-cpu.yaml") == 8
     assert load("smollm2-135m-cpu.yaml").sampling.is_greedy
+
+
+def test_the_configuration_of_the_examples_has_every_sampler_feature() -> None:
+    config = load("smollm2-135m-sampling.yaml")
+
+    assert config.sampler_features == get_args(SamplerFeature)
+    assert num_graphs("smollm2-135m-sampling.yaml") == 5
 
 
 def test_the_tiny_model_needs_no_download_and_compiles_four_graphs() -> None:

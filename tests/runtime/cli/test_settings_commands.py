@@ -90,6 +90,14 @@ def test_plan_as_json_has_the_same_numbers(run: Run, config: Path) -> None:
     }
 
 
+def test_plan_counts_the_graph_for_logprobs_of_prompts(run: Run) -> None:
+    with as_file(files("noria.configs") / "smollm2-135m-sampling.yaml") as path:
+        text, found = run("plan", path).stdout, json.loads(run("plan", path, "--json").stdout)
+
+    assert "5 graphs: 2 prefill, 2 decode, 1 score; " in text
+    assert found["num_score_graphs"] == 1
+
+
 def test_plan_of_a_neuron_configuration_has_whole_folds(run: Run) -> None:
     with as_file(files("noria.configs") / "llama3-8b-trn2.yaml") as path:
         graphs = json.loads(run("plan", path, "--json").stdout)["graphs"]
