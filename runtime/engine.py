@@ -43,10 +43,14 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class OutputWatch:
-    """What looks at a sample's tokens as they come; called for each sample."""
+    """What looks at a sample's tokens as they come, and at its end; called for each sample.
+
+    ``on_finish`` is called in the thread that ran the last step, while the engine is locked.
+    """
 
     new_text: Callable[[], TextStream | None]
     new_constraint: Callable[[], TokenConstraint | None]
+    on_finish: Callable[[], None] = lambda: None
 
 
 NO_WATCH = OutputWatch(lambda: None, lambda: None)
@@ -114,7 +118,9 @@ class Engine:
         # is refused must not change what others draw.
         watchers = [(watch.new_text(), watch.new_constraint()) for _ in range(params.n)]
         with self.lock:
-            requests = self._new_requests(prompt, params, max_total_tokens, priority, watchers)
+            requests = self._new_requests(
+                prompt, params, max_total_tokens, priority, watchers, watch.on_finish
+            )
             self._scheduler.add(requests)
             self._unfinished.update((request.request_id, request) for request in requests)
         return requests
@@ -176,6 +182,7 @@ class Engine:
         max_total_tokens: int,
         priority: int,
         watchers: Sequence[tuple[TextStream | None, TokenConstraint | None]],
+        on_finish: Callable[[], None],
     ) -> tuple[Request, ...]:
         end_token_ids = self._end_ids(params)
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
@@ -205,6 +212,7 @@ class Engine:
                     order=(priority, number),
                     text=text,
                     constraint=constraint,
+                    on_finish=on_finish,
                 )
             )
         return tuple(requests)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -180,13 +182,17 @@ class LLM:
         priorities: Sequence[int],
     ) -> Iterator[list[tuple[int, RequestOutput]]]:
         submissions: list[_Submission] = []
+        ended: deque[int] = deque()  # prompts of which a sample has ended, whoever ran the step
         try:
-            for prompt, one, priority in zip(prompts, params, priorities, strict=True):
-                submissions.append(self._submit(prompt, one, priority))
+            asked = zip(prompts, params, priorities, strict=True)
+            for index, (prompt, one, priority) in enumerate(asked):
+                on_finish = partial(ended.append, index)
+                submissions.append(self._submit(prompt, one, priority, on_finish))
+            ended.extend(index for index, one in enumerate(submissions) if one.is_finished)
             pending = dict(enumerate(submissions))
             while pending:
-                # Asked of the requests, not of the step: another caller may have run it.
-                finished = [index for index, one in pending.items() if one.is_finished]
+                indices = sorted({ended.popleft() for _ in range(len(ended))} & pending.keys())
+                finished = [index for index in indices if pending[index].is_finished]
                 yield [(index, _output(pending.pop(index))) for index in finished]
                 if pending:
                     self._engine.step()
@@ -195,7 +201,13 @@ class LLM:
                 for sample in submission.samples:
                     self._engine.cancel(sample)
 
-    def _submit(self, prompt: Prompt, params: SamplingParams, priority: int = 0) -> _Submission:
+    def _submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        priority: int = 0,
+        on_finish: Callable[[], None] = lambda: None,
+    ) -> _Submission:
         text = prompt if isinstance(prompt, str) else None
         token_ids: Sequence[int] = ()
         try:
@@ -204,6 +216,7 @@ class LLM:
             watch = OutputWatch(
                 new_text=lambda: self._texts.new_text(params),
                 new_constraint=lambda: self._texts.new_constraint(params),
+                on_finish=on_finish,
             )
             samples = self._engine.submit(token_ids, params, priority=priority, watch=watch)
             return _Submission(text, tuple(token_ids), samples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -57,6 +57,7 @@ class Request:
         prompt_key: the same for all of these.
         order: smaller runs first: (priority, number of the submission).
         max_total_tokens: bounds prompt and output together.
+        on_finish: called once, when the request has ended.
         output_logprobs: one per output token, where the settings ask for them.
         prompt_logprobs: one per prompt token behind the first, where they ask for those.
         num_computed_tokens: tokens whose keys and values are in the cache: real tokens only,
@@ -74,6 +75,7 @@ class Request:
     order: tuple[int, int]
     text: TextStream | None = None
     constraint: TokenConstraint | None = None
+    on_finish: Callable[[], None] = lambda: None
     output_token_ids: list[int] = field(default_factory=list)
     output_logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -169,8 +171,9 @@ class Request:
         is_stop = self._finish_text()
         reason = FinishReason.STOP if is_stop and reason is FinishReason.LENGTH else reason
         self.finish_reason = reason if self.error is None else FinishReason.ERROR
-        # Last: once it is set, other threads read the rest.
+        # Behind all else: once it is set, other threads read the rest.
         self.status = RequestStatus.FINISHED
+        self.on_finish()
 
     def _finish_text(self) -> bool:
         """Tell whether the text ends before the tokens do."""

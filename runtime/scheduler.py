@@ -39,7 +39,6 @@ class Scheduler:
         policies: Mapping[Phase, StepPolicy],
         *,
         max_num_seqs: int,
-        watermark: float = WATERMARK,
     ) -> None:
         """Schedule over this cache.
 
@@ -47,12 +46,11 @@ class Scheduler:
             kv_cache: blocks of the running requests.
             policies: how prompts fill a step, for each phase that runs prompts.
             max_num_seqs: requests that run at once.
-            watermark: share of the blocks to leave free, see WATERMARK.
         """
         self._kv_cache = kv_cache
         self._policies = policies
         self._max_num_seqs = max_num_seqs
-        self._num_spare_blocks = max(1, int(watermark * min(kv_cache.num_usable_blocks)))
+        self._num_spare_blocks = max(1, int(WATERMARK * min(kv_cache.num_usable_blocks)))
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._behind: dict[int, list[Request]] = {}

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from noria.runtime.engine import NO_WATCH, OutputWatch
 from noria.runtime.errors import RequestError
-from noria.runtime.request import FinishReason
+from noria.runtime.request import FinishReason, Request
 from noria.runtime.sampling_params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
@@ -266,3 +267,23 @@ def test_i04_a_refused_request_does_not_change_the_draws_of_others(make_engine, 
 def test_a_stop_token_beyond_the_vocabulary_is_refused(tiny):
     with pytest.raises(RequestError, match=r"stop_token_ids holds 61.*0 \.\. 60"):
         tiny.submit([1], SamplingParams(stop_token_ids=(3, 61)))
+
+
+def test_every_sample_tells_once_that_it_has_ended(make_engine, make_shape):
+    tiny = make_engine(make_shape(num_blocks=20))
+    ended: list[str] = []
+
+    def submit(name: str, params: SamplingParams) -> Request:
+        watch = OutputWatch(lambda: None, lambda: None, on_finish=lambda: ended.append(name))
+        return tiny.submit([5, 6, 7], params, watch=watch)
+
+    submit("three", replace(GREEDY, n=3))
+    submit("short", replace(GREEDY, max_tokens=1))
+    running, waiting = (submit(name, GREEDY) for name in ("running", "waiting"))
+    tiny.engine.step()
+    for request in (running, waiting, running):
+        tiny.engine.cancel(request)
+    assert ended == ["short", "running", "waiting"]
+    tiny.run()
+
+    assert ended == ["short", "running", "waiting", "three", "three", "three"]
