@@ -38,13 +38,13 @@ def _essentials(config: Config, plan: BucketPlan) -> str:
         f"max_model_len {config.max_model_len}, max_num_seqs {config.max_num_seqs}, "
         f"prefill graphs: {len(plan.prefill)} (to {config.num_batched_tokens_buckets[-1]} tokens), "
         f"decode graphs: {len(plan.decode)} (to {config.num_seqs_buckets[-1]} requests)"
-        f"{_shorter_prompts(config)}"
+        f"{_longer_prompts(config)}"
     )
 
 
-def _shorter_prompts(config: Config) -> str:
-    """Say so if some prompts that max_model_len allows are refused."""
+def _longer_prompts(config: Config) -> str:
+    """Say so if some prompts that max_model_len allows take several steps."""
     longest = config.num_batched_tokens_buckets[-1]
     if longest >= config.max_model_len - 1:
         return ""
-    return f"; prompts of more than {longest} tokens are refused: raise max_num_batched_tokens"
+    return f"; prompts of more than {longest} tokens run in chunks"
