@@ -65,7 +65,8 @@ def generate(
     order in which they finish. Where a request asks for them, they also have logprobs (one per
     token) and prompt_logprobs (one per token of the prompt but the first), each with logprob,
     rank and top (pairs of token id and logprob), and for n above 1 completions, which lists all
-    samples. Without -o, texts are printed in the order of the prompts.
+    samples, also where one of them failed. Without -o, texts are printed in the order of the
+    prompts.
     """
     settings = load_config(config)
     given = {key: value for key, value in sampling.items() if value is not None}
@@ -124,7 +125,8 @@ def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[list[Result]]:
 
 
 def _result(line: PromptLine, output: RequestOutput) -> Result:
-    if output.error is not None:
+    several = output.completions if len(output.completions) > 1 else None
+    if output.error is not None and several is None:
         return _failure(line, output.error)
     return Result(
         index=line.index,
@@ -132,13 +134,17 @@ def _result(line: PromptLine, output: RequestOutput) -> Result:
         text=output.text,
         token_ids=output.token_ids,
         finish_reason=output.finish_reason,
-        error=None,
+        error=None if output.error is None else _with_number(line, output.error),
         logprobs=output.completions[0].logprobs,
         prompt_logprobs=output.prompt_logprobs,
-        completions=output.completions if len(output.completions) > 1 else None,
+        completions=several,
     )
 
 
 def _failure(line: PromptLine, reason: str) -> Result:
-    error = f"line {line.number}: {reason}"
+    error = _with_number(line, reason)
     return Result(line.index, line.prompt, None, (), finish_reason="error", error=error)
+
+
+def _with_number(line: PromptLine, reason: str) -> str:
+    return f"line {line.number}: {reason}"

@@ -34,6 +34,7 @@ class Result:
 
     Attributes:
         text: of the first sample, like ``token_ids``, ``finish_reason`` and ``logprobs``.
+        error: of the prompt, or of any of its samples.
         logprobs: one per token.
         prompt_logprobs: one per token of the prompt behind the first.
         completions: all samples, where the request asked for several.
@@ -183,10 +184,10 @@ def _is_regular(file: TextIO) -> bool:
 
 def _readable(result: Result) -> str:
     """Return the answer, or all of them, a line each."""
-    if result.error is not None:
-        return f"failed: {result.error}"
-    answers = result.completions or (result,)
-    return "\n".join(
-        " ".join(map(str, one.token_ids)) if one.text is None else one.text.strip()
-        for one in answers
-    )
+    return "\n".join(_answer(one) for one in result.completions or (result,))
+
+
+def _answer(one: Result | Completion) -> str:
+    if one.error is not None:
+        return f"failed: {one.error}"
+    return " ".join(map(str, one.token_ids)) if one.text is None else one.text.strip()

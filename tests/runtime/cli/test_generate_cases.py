@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import Result
 
 from noria.runtime import LLM, SamplingParams
+from noria.runtime.graphs import CompiledGraph
+from noria.runtime.model_runner import ModelRunner
+from noria.runtime.scheduler_output import SchedulerOutput
 
 Run = Callable[..., Result]
 Records = Callable[..., "list[dict[str, Any]]"]
@@ -25,9 +29,13 @@ def written(run: Run, make_config: Callable[..., Path], tmp_path: Path) -> Recor
         prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
         result = run("generate", make_config(**settings), "--prompts", prompts, "-o", output)
         assert result.exit_code in (0, 1), result.output
-        return [json.loads(line) for line in output.read_text().splitlines()]
+        return [json.loads(line, parse_constant=refuse) for line in output.read_text().splitlines()]
 
     return generate
+
+
+def refuse(constant: str) -> NoReturn:
+    raise AssertionError(f"{constant} is no JSON")
 
 
 def by_index(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -118,3 +126,54 @@ def test_first_come_first_served_refuses_a_line_with_a_priority_alone(written: R
 
     assert (plain["error"], len(plain["token_ids"])) == (None, 4)
     assert refused["error"] == "line 2: priority is 3, but scheduling_policy is fcfs"
+
+
+def test_i08_a_request_whose_logits_turn_nan_is_one_record_with_an_error(
+    written: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind its second token; the records of the others are as in a run without it."""
+    prompts = ["one", "two is longest", "three"]
+    lines: list[dict[str, object]] = [{"prompt": prompt, "logprobs": 1} for prompt in prompts]
+    settings = {"sampler_features": ["greedy", "top_k_top_p", "logprobs"]}
+    expected = [*by_index(written(lines, **settings))]
+    run_graph = ModelRunner.run_graph
+
+    def run_and_poison(runner: ModelRunner, graph: CompiledGraph, output: SchedulerOutput) -> None:
+        run_graph(runner, graph, output)
+        for row, scheduled in enumerate(output.requests):
+            if scheduled.num_context_tokens == len(prompts[1]) + 2:
+                graph.logits_RV[row].fill_(math.nan)
+
+    monkeypatch.setattr(ModelRunner, "run_graph", run_and_poison)
+
+    records = [*by_index(written(lines, **settings))]
+
+    assert [records[0], records[2]] == [expected[0], expected[2]]
+    assert records[1]["finish_reason"] == "error"
+    assert records[1]["error"].startswith("line 2: the model's logits")
+    assert list(records[1])[:6] == list(expected[1])[:6]
+
+
+def test_i08_of_several_samples_one_fails_and_the_others_are_kept(
+    written: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: dict[str, object] = {"prompt": "one", "n": 3, "temperature": 1, "seed": 3}
+    line |= {"ignore_eos": True}
+    (expected,) = written([line])
+    run_graph = ModelRunner.run_graph
+
+    def run_and_poison(runner: ModelRunner, graph: CompiledGraph, output: SchedulerOutput) -> None:
+        run_graph(runner, graph, output)
+        if len(output.requests) == 3 and output.requests[1].num_context_tokens == 3 + 2:
+            graph.logits_RV[1].fill_(math.nan)
+
+    monkeypatch.setattr(ModelRunner, "run_graph", run_and_poison)
+
+    (record,) = written([line])
+
+    samples = record["completions"]
+    assert [samples[0], samples[2]] == [expected["completions"][0], expected["completions"][2]]
+    assert samples[1]["finish_reason"] == "error"
+    assert "logits" in samples[1]["error"]
+    assert record["error"] == f"line 1: {samples[1]['error']}"
+    assert record["text"] == expected["text"]
