@@ -146,10 +146,15 @@ class Scheduler:
         insort(self._running, request, key=_ORDER)
 
     def _release_samples(self, request: Request) -> None:
-        """Let the other samples of a prompt run: now where there is room, beside the first."""
+        """Let the other samples of a prompt run: now where there is room, beside the first.
+
+        A window that moves on would take blocks that they can share now. Who waits in an earlier
+        place is not overtaken.
+        """
         for sample in self._behind.pop(request.prompt_key, ()):
-            has_room = len(self._running) < self._max_num_seqs and not request.is_finished
-            if has_room and self._admit(sample):
+            is_next = not self._waiting or sample.order < self._waiting[0].order
+            has_seat = len(self._running) < self._max_num_seqs and not request.is_finished
+            if is_next and has_seat and self._admit(sample):
                 self._start(sample)
             else:
                 insort(self._waiting, sample, key=_ORDER)

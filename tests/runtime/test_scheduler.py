@@ -247,6 +247,23 @@ def test_samples_beyond_max_num_seqs_share_later_or_compute_the_prompt_again():
     assert phases.count(Phase.PREFILL) == 1
 
 
+def test_samples_do_not_overtake_a_request_of_a_higher_priority():
+    queue, (first, second) = scheduler(num_blocks=9), samples("p", 8, n=2, priority=1)
+    urgent = request("urgent", 28, priority=0)
+    queue.add([first, second])
+    queue.schedule()
+    add(queue, urgent)
+    requests = [first, second, urgent]
+
+    step(queue, requests)
+    running = list(queue.running)
+    order = [names(step(queue, requests)) for _ in range(11)]
+
+    assert running == [first], "there is room for the second, but not for the urgent one"
+    assert order == [["p0"]] * 3 + [["urgent"]] * 4 + [["p1"]] * 4
+    assert queue.schedule() is None
+
+
 def test_samples_go_on_alone_when_the_first_one_is_cancelled():
     queue, requests = scheduler(), samples("a", 6, n=3)
     queue.add(requests)
