@@ -15,6 +15,7 @@ from numbers import Integral
 
 from .constraint import TokenConstraint
 from .errors import RequestError
+from .interrupts import held_interrupts
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner, StepResult
 from .random_draws import sample_seed
@@ -117,7 +118,7 @@ class Engine:
         # Before the lock: reading a grammar takes long. And before a seed is drawn: a request that
         # is refused must not change what others draw.
         watchers = [(watch.new_text(), watch.new_constraint()) for _ in range(params.n)]
-        with self.lock:
+        with self.lock, held_interrupts():
             requests = self._new_requests(
                 prompt, params, max_total_tokens, priority, watchers, watch.on_finish
             )
@@ -128,9 +129,10 @@ class Engine:
     def step(self) -> list[Request]:
         """Run one step; return the requests that got a token, the finished ones included.
 
-        A step that raises loses no request: what got no token in it computes that token again.
+        A step that raises loses no request: what got no token in it computes that token again. An
+        interrupt waits for its end.
         """
-        with self.lock:
+        with self.lock, held_interrupts():
             return self._step()
 
     def _step(self) -> list[Request]:
@@ -161,7 +163,7 @@ class Engine:
 
     def cancel(self, request: Request) -> None:
         """End a request now and free its blocks; a finished one is left alone."""
-        with self.lock:
+        with self.lock, held_interrupts():
             if not request.is_finished:
                 request.finish(FinishReason.CANCELLED)
                 self._forget(request)

@@ -14,6 +14,7 @@ from .conversation import Conversation, Message, Tool
 from .engine import OutputWatch
 from .errors import NoriaError, RequestError
 from .graphs import Progress
+from .interrupts import held_interrupts
 from .loading import LoadedEngine, load_engine
 from .outputs import Completion, RequestOutput
 from .prompts import Prompt, prompt_list
@@ -187,7 +188,8 @@ class LLM:
             asked = zip(prompts, params, priorities, strict=True)
             for index, (prompt, one, priority) in enumerate(asked):
                 on_finish = partial(ended.append, index)
-                submissions.append(self._submit(prompt, one, priority, on_finish))
+                with held_interrupts():  # between the two, nobody would cancel it
+                    submissions.append(self._submit(prompt, one, priority, on_finish))
             ended.extend(index for index, one in enumerate(submissions) if one.is_finished)
             pending = dict(enumerate(submissions))
             while pending:
@@ -197,9 +199,10 @@ class LLM:
                 if pending:
                     self._engine.step()
         finally:
-            for submission in submissions:
-                for sample in submission.samples:
-                    self._engine.cancel(sample)
+            with held_interrupts():
+                for submission in submissions:
+                    for sample in submission.samples:
+                        self._engine.cancel(sample)
 
     def _submit(
         self,

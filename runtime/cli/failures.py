@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -76,19 +75,6 @@ def _drop_what_stdout_refuses() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-
-
-@contextmanager
-def held_interrupts() -> Iterator[list[int]]:
-    """Let an interrupt wait for the end of the block; what is yielded is empty until one came."""
-    held: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield held
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if held and callable(handler):
-        handler(held[0], None)
 
 
 @contextmanager

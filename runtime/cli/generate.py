@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import Config, load_config
-from .failures import EXIT_STATUSES, SOME_FAILED, held_interrupts
+from ..interrupts import held_interrupts
+from .failures import EXIT_STATUSES, SOME_FAILED
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
 from .result_file import Result, ResultWriter, open_results

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import signal
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from click.testing import Result
 
 from noria.runtime import kv_cache
 from noria.runtime.cli import check as check_module
-from noria.runtime.cli.failures import UserMistake, held_interrupts, plain_warnings, user_file
+from noria.runtime.cli.failures import UserMistake, plain_warnings, user_file
 
 Run = Callable[..., Result]
 MISTAKES = [
@@ -242,19 +240,3 @@ def test_a_full_disk_is_the_users_and_a_closed_pipe_is_nobodys() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(BrokenPipeError), user_file(Path("out")):
         raise BrokenPipeError
-
-
-def test_an_interrupt_waits_until_a_record_is_written_and_counted() -> None:
-    before, done = signal.getsignal(signal.SIGINT), []
-
-    def write_and_count() -> None:
-        with held_interrupts():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.append("written")
-            done.append("counted")
-
-    with pytest.raises(KeyboardInterrupt):
-        write_and_count()
-
-    assert done == ["written", "counted"]
-    assert signal.getsignal(signal.SIGINT) is before
