@@ -77,8 +77,20 @@ class EngineMachine(RuleBasedStateMachine):
         seqs=st.sets(st.integers(1, 5), min_size=1, max_size=2),
         num_prefill_seqs=st.integers(1, 5),
         num_spare=st.sampled_from([0, 0, 1, 4]),
+        prefill_contexts=st.sets(st.integers(1, MAX_MODEL_LEN - 1), max_size=1),
+        decode_contexts=st.sets(st.integers(1, MAX_MODEL_LEN - 1), max_size=2),
     )
-    def build(self, windows, block_size, tokens, seqs, num_prefill_seqs, num_spare) -> None:
+    def build(
+        self,
+        windows,
+        block_size,
+        tokens,
+        seqs,
+        num_prefill_seqs,
+        num_spare,
+        prefill_contexts,
+        decode_contexts,
+    ) -> None:
         """Build an engine whose pools hold little more than one request of full length."""
         architecture, self.dense = self.models[windows]
         shape = self.make_shape(
@@ -90,6 +102,8 @@ class EngineMachine(RuleBasedStateMachine):
             num_blocks=1 + -(-MAX_MODEL_LEN // block_size) + num_spare,
             tokens=tuple(sorted(tokens)),
             seqs=tuple(sorted(seqs)),
+            prefill_context=tuple(sorted(prefill_contexts)),
+            decode_context=tuple(sorted(decode_contexts)),
             end_token_ids=END_TOKEN_IDS,
             sampler_features=get_args(SamplerFeature),
         )
@@ -167,6 +181,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert not self.tiny.engine.has_unfinished, "a request does not end"
         assert set(self.tiny.kv_cache.num_free_blocks) == {self.tiny.shape.num_blocks - 1}
         assert self.tiny.graphs.num_compilations == self.num_compilations
+        assert set(self.tiny.runner.padding.by_bucket) <= set(self.tiny.plan.buckets)
         for ask, request in self.asked:
             self.counts["preemptions"] += request.num_preemptions
             self.compare(ask, request)
