@@ -14,6 +14,7 @@ from typing import Any
 
 from ..conversation import Conversation
 from ..errors import RequestError
+from ..json_text import parse_json
 from ..sampling_params import SamplingParams
 from ..typed_reader import nearest
 from .failures import UserMistake, user_file
@@ -115,7 +116,7 @@ def _parse_json(line: PromptLine, text: str) -> PromptLine:
 
 def _json_object(text: str) -> dict[str, object]:
     try:
-        value = json.loads(text, object_pairs_hook=_unique_keys)
+        value = parse_json(text, pairs=_unique_keys)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RequestError:
         raise

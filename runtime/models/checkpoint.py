@@ -6,7 +6,6 @@ architecture is there exactly once, with its shape and a float dtype, and nothin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import torch
 
 from ..errors import ModelError
+from ..json_text import parse_json
 from .architecture import Architecture, expected_tensors
 from .families import read_architecture
 from .kv_scales import scale_names
@@ -64,8 +64,8 @@ def read_json(path: Path) -> dict[str, object]:
     """
     text = read_text(path)
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise ModelError(f"{path}: not readable as JSON: {error}") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path}: must hold a JSON object, not {type(value).__name__}")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..constraint import WORD_BITS, TokenConstraint, num_words
 from ..errors import RequestError
+from ..json_text import parse_json
 from ..value_text import value_text
 from .tokenizer import Tokenizer
 
@@ -146,7 +147,7 @@ def _json_grammar(schema: object) -> str:
     from llguidance import LLMatcher
 
     try:
-        value = json.loads(schema) if isinstance(schema, str) else schema
+        value = parse_json(schema) if isinstance(schema, str) else schema
         if not isinstance(value, Mapping | bool):
             fits = "must be a JSON schema: an object, or its text"
             raise RequestError(f"structured_output.json is {value_text(value)}; {fits}")
