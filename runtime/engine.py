@@ -186,7 +186,7 @@ class Engine:
         watchers: Sequence[tuple[TextStream | None, TokenConstraint | None]],
         on_finish: Callable[[], None],
     ) -> tuple[Request, ...]:
-        end_token_ids = self._end_ids(params)
+        end_token_ids = params.end_token_ids(self._end_token_ids)
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
         first = next(self._numbers)
         numbers = [first, *(next(self._numbers) for _ in range(params.n - 1))]
@@ -219,16 +219,11 @@ class Engine:
             )
         return tuple(requests)
 
-    def _end_ids(self, params: SamplingParams) -> frozenset[int]:
-        """Return the tokens that end a request with these settings."""
-        own = frozenset() if params.ignore_eos else self._end_token_ids
-        return own.union(params.stop_token_ids)
-
     def _check_params(self, params: SamplingParams, priority: int) -> None:
         check_features(params, self.limits.sampler_features, self.limits.max_logprobs)
         fits = "an integer from -2**63 to 2**63 - 1"
         check_int("priority", priority, fits, low=-MAX_PRIORITY - 1, high=MAX_PRIORITY)
-        check_bias(params, self._end_ids(params), self.limits.vocab_size)
+        check_bias(params, params.end_token_ids(self._end_token_ids), self.limits.vocab_size)
         if priority and not self.limits.has_priorities:
             raise RequestError(f"priority is {priority}, but scheduling_policy is fcfs")
 

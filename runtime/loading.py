@@ -16,7 +16,7 @@ from ..kernels.kernel_set import KernelSet
 from .backends import load_kernels
 from .config import Config
 from .engine import Engine, EngineLimits
-from .errors import BackendError, ConfigError, ModelError
+from .errors import BackendError, ConfigError, ModelError, RequestError
 from .graphs import CompiledGraphs, Progress
 from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache, sized
 from .kv_cache_dtype import cache_dtype, cache_scales
@@ -27,12 +27,15 @@ from .models.decoder import Decoder
 from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan, graph_layout, plan_limits
 from .process_limits import free_memory_bytes, usable_cpus
+from .request_texts import RequestTexts
+from .sampling_state import check_bias
 from .scheduler import Scheduler
 from .scheduler_output import Phase
 from .warmup import InvarianceReport, warm_up
 
 ROPE_BYTES = 4
 """Of one value of the rope table, which is float32."""
+LOGIT_BYTES = 4
 LOG = logging.getLogger(__name__)
 
 
@@ -62,6 +65,8 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     source = open_model(config.model, tokenizer=config.tokenizer)
     check_model_len(config, source.architecture)
     check_weights_fit(config, source.architecture)
+    check_logits_fit(config, source.architecture)
+    check_default_sampling(config, source)
     _check_head_dim(config, source.architecture, kernels)
     plan = bucket_plan(config, _limits(config, kernels))
     dtype = getattr(torch, config.dtype)
@@ -133,6 +138,37 @@ def check_weights_fit(config: Config, architecture: Architecture) -> None:
             f"{config.max_model_len} take {weights + table:,} bytes; {free:,} bytes of memory "
             "are free"
         )
+
+
+def check_logits_fit(config: Config, architecture: Architecture) -> None:
+    """Refuse as many requests as have no room for one row of logits each."""
+    rows = max(config.max_num_seqs, config.max_num_prefill_seqs)
+    logits = rows * architecture.vocab_size * LOGIT_BYTES
+    free = free_memory_bytes()
+    if logits > free:
+        raise ConfigError(
+            f"max_num_seqs: {config.max_num_seqs} rows of {architecture.vocab_size} logits take "
+            f"{logits:,} bytes; {free:,} bytes of memory are free"
+        )
+
+
+def check_default_sampling(config: Config, source: LoadedModel) -> None:
+    """Refuse settings under ``sampling`` that no request of this model can have.
+
+    Raises:
+        ConfigError: tokens that the model lacks, texts without a tokenizer, no valid grammar.
+    """
+    vocab_size = source.architecture.vocab_size
+    end_token_ids = frozenset(source.eos_token_ids)
+    texts = RequestTexts(
+        source.tokenizer, vocab_size=vocab_size, end_token_ids=source.eos_token_ids
+    )
+    try:
+        params = texts.read_params(config.sampling)
+        check_bias(params, params.end_token_ids(end_token_ids), vocab_size)
+        texts.new_constraint(params)
+    except RequestError as error:
+        raise ConfigError(f"sampling.{error}") from None
 
 
 def _check_head_dim(config: Config, architecture: Architecture, kernels: KernelSet) -> None:

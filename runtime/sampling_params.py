@@ -123,6 +123,10 @@ class SamplingParams:
         is_repetition = self.repetition_penalty != 1
         return is_repetition or self.presence_penalty != 0 or self.frequency_penalty != 0
 
+    def end_token_ids(self, own: frozenset[int]) -> frozenset[int]:
+        """Return the tokens that end a request with these settings; ``own`` are the model's."""
+        return (frozenset() if self.ignore_eos else own).union(self.stop_token_ids)
+
     def _check_filters(self) -> None:
         number = "a number from 0 to 3.4e38"
         check_int("n", self.n, f"an integer in 1 .. {MAX_SAMPLES}", low=1, high=MAX_SAMPLES)
