@@ -250,7 +250,10 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...
     if len(token_ids) == 0:
         raise RequestError("the prompt has no tokens; at least one is needed")
     for index, token_id in enumerate(token_ids):
-        is_int = isinstance(token_id, Integral) and not isinstance(token_id, bool)
+        # Mostly an int, which is told four times faster than what else is integral.
+        is_int = type(token_id) is int or (
+            isinstance(token_id, Integral) and not isinstance(token_id, bool)
+        )
         if not is_int or not 0 <= token_id < vocab_size:
             raise RequestError(
                 f"prompt token {index} is {value_text(token_id)}; token ids are integers in "
