@@ -23,7 +23,5 @@ def test_json_reads_as_ever(text: str) -> None:
     ids=["number", "negative", "nesting", "syntax"],
 )
 def test_what_cannot_be_read_is_said_without_python(text: str, shown: str) -> None:
-    with pytest.raises(ValueError, match="") as caught:
+    with pytest.raises(ValueError, match=f"^{shown}"):
         parse_json(text)
-
-    assert str(caught.value).startswith(shown)
