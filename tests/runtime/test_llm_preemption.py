@@ -81,6 +81,44 @@ def test_preempted_requests_end_with_the_same_tokens_texts_and_logprobs(
     assert outputs[5].text == "one, two, "
 
 
+WINDOWS = {
+    "model_type": "gemma3_text",
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "query_pre_attn_scalar": 8,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "sliding_window": 6,
+    "max_position_embeddings": 128,
+    "eos_token_id": 299,
+}
+
+
+@pytest.mark.filterwarnings("ignore:kv_cache_dtype")
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8_e4m3"])
+def test_compiled_windows_and_8_bit_caches_keep_every_bit_in_chunks_and_preempted(
+    kv_cache_dtype: str,
+) -> None:
+    """In bfloat16: what is computed again is what it was, to the logprobs."""
+    compiled = {"model": WINDOWS, "backend": "cpu", "kv_cache_dtype": kv_cache_dtype}
+    compiled |= {"dtype": "bfloat16", "num_seqs_buckets": [8]}
+    sizes = {"max_num_batched_tokens": 5, "num_batched_tokens_buckets": [5]}
+    whole, cut = LLM(TINY | compiled), LLM(TINY | compiled | sizes | {"num_blocks": 1 + 26})
+    params = of_every_kind()
+    prompts = [f"prompt {index}: {'again ' * (index % 4)}" for index in range(len(params))]
+    expected = [whole.generate(p, one)[0] for p, one in zip(prompts, params, strict=True)]
+
+    with submitted(cut) as samples:
+        outputs = cut.generate(prompts, params)
+
+    assert [parts(output) for output in outputs] == [parts(output) for output in expected]
+    assert sum(sample.num_preemptions > 0 for sample in samples) >= 4
+
+
 def test_a_stream_that_is_preempted_loses_and_repeats_no_text(llm: LLM, small_llm: LLM) -> None:
     params = script(f"words and {EMOJI} words and STOP", stop=["STOP"])
     long = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
