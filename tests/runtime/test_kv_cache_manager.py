@@ -83,7 +83,7 @@ def test_spare_blocks_stay_free():
     assert cache.admit("a", 20, num_spare_blocks=2)
 
 
-def test_f01_growth_that_fails_changes_nothing():
+def test_f03_growth_that_fails_changes_nothing():
     cache = manager(group(5), group(9, block_size=2))
     cache.admit("a", 8)
     run(cache, "a", 8)

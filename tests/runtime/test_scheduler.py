@@ -146,7 +146,7 @@ def test_an_admission_leaves_a_block_for_those_that_run():
     assert requests[1].status is RequestStatus.WAITING
 
 
-def test_f01_the_last_request_gives_way_and_resumes_when_there_is_room():
+def test_f03_the_last_request_gives_way_and_resumes_when_there_is_room():
     queue = scheduler(num_blocks=6)
     requests = [request("a", 6, max_tokens=10), request("b", 6, max_tokens=10)]
     add(queue, *requests)

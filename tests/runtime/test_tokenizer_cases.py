@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from model_folders import copy_model, settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+from noria.runtime.cli import main
 from noria.runtime.conversation import Conversation
 from noria.runtime.llm import LLM
 from noria.runtime.sampling_params import SamplingParams
@@ -85,6 +87,36 @@ def test_h01_h02_h03_chats_and_texts_have_one_bos_and_refused_chats_fail_alone(
     assert [output.error is None for output in outputs] == [True] * 4 + [False] * 2
     assert str(outputs[4].error).endswith("chat template: NO TOOL")
     assert str(outputs[5].error).startswith("chat template: ")
+
+
+def test_chats_with_tools_are_the_same_in_a_list_a_stream_and_a_prompt_file(
+    twins: Any, tmp_path: Path
+) -> None:
+    folder = copy_model(twins.folder("llama"), tmp_path / "model", {})
+    write_tokenizer(folder)
+    template = (
+        "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{{ messages[0].content }}"
+    )
+    (folder / "chat_template.jinja").write_text(template)
+    config, prompts, results = (tmp_path / name for name in ("c.yaml", "p.jsonl", "r.jsonl"))
+    config.write_text(json.dumps(settings(folder, sampling={"temperature": 0, "max_tokens": 4})))
+    messages = [{"role": "user", "content": "HI"}]
+    tools = [{"type": "function", "function": {"name": "F", "parameters": {"type": "object"}}}]
+    prompts.write_text(json.dumps({"messages": messages, "tools": tools}) + "\n")
+    llm = LLM(config)
+
+    (plain,) = llm.chat(messages)
+    (output,) = llm.chat(messages, tools=tools)
+    pieces = [*llm.stream(Conversation(messages, tools))]
+    ran = CliRunner().invoke(
+        main, ["generate", *map(str, (config, "--prompts", prompts, "-o", results))]
+    )
+
+    assert ran.exit_code == 0, ran.output
+    assert output.prompt_token_ids == (*map(ALPHABET.index, "FHI"),)
+    assert plain.prompt_token_ids == output.prompt_token_ids[1:]
+    assert "".join(pieces) == output.text
+    assert tuple(json.loads(results.read_text())["token_ids"]) == output.token_ids
 
 
 @pytest.mark.parametrize("generation", [[2, 5], 5, None], ids=str)
