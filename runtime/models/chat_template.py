@@ -101,7 +101,7 @@ def _with_text(index: int, message: Message) -> dict[str, object]:
     if not isinstance(content, list):
         raise RequestError(
             f"chat template: content of message {index} must be a string or a list of text parts, "
-            f"not {content!r}"
+            f"not {value_text(content)}"
         )
     return {**message, "content": "\n".join(_part_text(index, part) for part in content)}
 
@@ -112,6 +112,6 @@ def _part_text(index: int, part: object) -> str:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
     if not isinstance(text, str):
         raise RequestError(
-            f"chat template: message {index} holds a part that is not text: {part!r}"
+            f"chat template: message {index} holds a part that is not text: {value_text(part)}"
         )
     return text

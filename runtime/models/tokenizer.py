@@ -14,6 +14,8 @@ from .sentencepiece_bpe import SPACE
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 16
 MAX_CHARACTER_BYTES = 4
+MAX_CHARACTERS = 2**25
+"""Of a text: the library takes some 100 bytes for each and ends the process if there are none."""
 
 
 class Tokenizer:
@@ -80,6 +82,10 @@ class Tokenizer:
         return self._encode(text, adds_special=False)
 
     def _encode(self, text: str, *, adds_special: bool) -> list[int]:
+        if len(text) > MAX_CHARACTERS:
+            raise RequestError(
+                f"the text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are tokenized"
+            )
         try:
             ids: list[int] = self._backend.encode(text, add_special_tokens=adds_special).ids
         except BaseException as error:

@@ -65,6 +65,8 @@ def test_text_parts_are_joined_by_newlines() -> None:
         ([USER, {"role": "user", "content": 7}], "content of message 1 must be a string"),
         ([USER, {"content": "hi"}], "message 1 must be an object with a role"),
         (["hi"], "message 0 must be an object with a role"),
+        ([{"role": "user", "content": 10**5000}], "list of text parts, not a number of 16610 bits"),
+        ([{"role": "user", "content": ["a", 10**5000]}], "not text: a number of 16610 bits"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "a part that is not text"),
     ],
 )

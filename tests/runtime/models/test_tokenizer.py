@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from noria.runtime.errors import RequestError
+from noria.runtime.models import tokenizer as tokenizer_module
 from noria.runtime.models.architecture import Architecture, LayerKind
 from noria.runtime.models.byte_tokenizer import byte_tokenizer
 from noria.runtime.models.tokenizer import Tokenizer
@@ -165,3 +166,14 @@ def test_a_panic_is_an_error_of_the_request_and_an_interrupt_is_not(
     with pytest.raises(expected) as caught:
         tokenizer.encode("a")
     assert isinstance(caught.value, RequestError) == (name == "PanicException")
+
+
+def test_a_text_that_the_library_has_no_memory_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tokenizer_module, "MAX_CHARACTERS", 5)
+    tokenizer = byte_level()
+
+    assert len(tokenizer.encode("hello")) == 5
+    with pytest.raises(RequestError, match="the text has 6 characters; at most 5 are tokenized"):
+        tokenizer.encode("hello!")
