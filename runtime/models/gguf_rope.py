@@ -37,18 +37,33 @@ def rope_config(
     found: dict[str, object] = _partial(metadata)
     key, factor_key = (metadata.key(f"rope.scaling.{name}") for name in ("type", "factor"))
     kind, factor = metadata.values.get(key, "none"), metadata.values.get(factor_key, 1.0)
+    has_long = LONG in divisors or SHORT in divisors
+    if kind not in _fitting_kinds(has_long=has_long, has_llama3=LLAMA3 in divisors):
+        raise metadata.error(f"metadata {key} = {value_text(kind)} is not supported")
     if LLAMA3 in divisors:
         found["rope_scaling"] = _llama3(metadata, config, divisors[LLAMA3].ravel())
-    elif LONG in divisors or SHORT in divisors:
+    elif has_long:
         found |= _longrope(metadata, divisors)
     elif kind == "linear":
         scaling = {"rope_type": "linear", "factor": metadata.number("rope.scaling.factor")}
         found["rope_scaling"] = scaling
-    elif kind != "none":
-        raise metadata.error(f"metadata {key} = {value_text(kind)} is not supported")
     elif factor not in (0.0, 1.0):
         raise metadata.error(f"metadata {factor_key} = {value_text(factor)} is not supported")
+    attention_key = metadata.key("rope.scaling.attn_factor")
+    attention = metadata.values.get(attention_key, 1.0)
+    if not has_long and attention not in (0, 1.0):
+        raise metadata.error(
+            f"metadata {attention_key} = {value_text(attention)} is not supported without "
+            f"{LONG} and {SHORT}"
+        )
     return found
+
+
+def _fitting_kinds(*, has_long: bool, has_llama3: bool) -> tuple[str, ...]:
+    """Return the kinds of scaling that go with the divisors of a file."""
+    if has_long:
+        return ("none", "longrope")
+    return ("none",) if has_llama3 else ("none", "linear")
 
 
 def _partial(metadata: GgufMetadata) -> dict[str, object]:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from noria.runtime.errors import ModelError
 from noria.runtime.models.families import read_architecture
 from noria.runtime.models.gguf_conversion import write_checkpoint
 from noria.runtime.models.gguf_file import GgufFile
@@ -207,3 +208,35 @@ def test_k13_gemma_27b_scales_by_hidden_size_over_heads(tmp_path: Path) -> None:
     source = GgufFile(write(tmp_path / "tiny.gguf", config, tensors))
 
     assert read_architecture(source.config()).attention_scale == 0.25
+
+
+@pytest.mark.parametrize(
+    ("twin", "key", "value", "shown"),
+    [
+        ("phi3", "rope.scaling.attn_factor", 1.5, "attn_factor = 1.5 is not supported without"),
+        ("phi3-longrope", "rope.scaling.type", "yarn", "rope.scaling.type = 'yarn' is not"),
+        ("phi3-longrope", "rope.scaling.type", "linear", "rope.scaling.type = 'linear' is not"),
+        (
+            "phi3",
+            "rope.scaling.type",
+            "longrope",
+            "rope.scaling.type = 'longrope' is not",
+        ),
+        ("phi3-longrope", "rope.scaling.type", "longrope", None),
+        ("phi3", "rope.scaling.attn_factor", 1.0, None),
+    ],
+)
+def test_scaling_that_contradicts_the_divisors_of_a_file_is_refused(
+    tmp_path: Path, twin: str, key: str, value: float | str, shown: str | None
+) -> None:
+    config = SIZES | TWINS[twin]
+    tensors = dict(RandomTensors(read_architecture(config), seed=3))
+    source = GgufFile(write(tmp_path / "tiny.gguf", config, tensors))
+    expected = source.config()
+    source.metadata[f"phi3.{key}"] = value
+
+    if shown is None:
+        assert source.config() == expected
+    else:
+        with pytest.raises(ModelError, match=shown):
+            source.config()
