@@ -217,8 +217,8 @@ class LLM:
             token_ids = self._texts.token_ids(prompt)
             params = self._texts.read_params(params)
             watch = OutputWatch(
-                new_text=lambda: self._texts.new_text(params),
-                new_constraint=lambda: self._texts.new_constraint(params),
+                new_text=self._texts.text_maker(params),
+                new_constraint=self._texts.constraint_maker(params),
                 on_finish=on_finish,
             )
             samples = self._engine.submit(token_ids, params, priority=priority, watch=watch)

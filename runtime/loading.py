@@ -166,7 +166,7 @@ def check_default_sampling(config: Config, source: LoadedModel) -> None:
     try:
         params = texts.read_params(config.sampling)
         check_bias(params, params.end_token_ids(end_token_ids), vocab_size)
-        texts.new_constraint(params)
+        texts.constraint_maker(params)
     except RequestError as error:
         raise ConfigError(f"sampling.{error}") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .stop_strings import StopMatcher
+from .stop_strings import StopMatcher, StopTable
 
 
 class TextDecoder(Protocol):
@@ -31,7 +31,7 @@ class OutputText:
     def __init__(
         self,
         decoder: TextDecoder,
-        stop: tuple[str, ...] = (),
+        stop: StopTable | None = None,
         *,
         include_stop: bool = False,
         min_tokens: int = 0,
@@ -40,7 +40,7 @@ class OutputText:
 
         Args:
             decoder: of this request alone.
-            stop: strings that end the text, none of them empty.
+            stop: strings that end the text; one table may serve many texts.
             include_stop: keep the stop string that ended the text; without, it is cut off.
             min_tokens: what is completed by fewer tokens is no stop string but text.
         """

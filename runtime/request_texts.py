@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -16,6 +16,7 @@ from .models.tokenizer import StreamDecoder, Tokenizer
 from .output_text import OutputText
 from .prompts import Prompt, is_messages
 from .sampling_params import SamplingParams
+from .stop_strings import StopTable
 from .value_text import value_text
 
 NEEDS_TOKENIZER = ("stop", "bad_words", "structured_output")
@@ -92,27 +93,29 @@ class RequestTexts:
         ids = (ids for word in params.bad_words for ids in self._bad_word_ids(word))
         return replace(params, bad_word_ids=tuple(dict.fromkeys((*params.bad_word_ids, *ids))))
 
-    def new_text(self, params: SamplingParams) -> OutputText | None:
-        """Return the text of a new request's output, None where the model has no tokenizer."""
-        if self._tokenizer is None:
-            return None
-        return OutputText(
-            StreamDecoder(self._tokenizer, skip_special_tokens=params.skip_special_tokens),
-            params.stop,
+    def text_maker(self, params: SamplingParams) -> Callable[[], OutputText | None]:
+        """Return what makes the text of each sample, None where the model has no tokenizer."""
+        tokenizer = self._tokenizer
+        if tokenizer is None:
+            return lambda: None
+        stop = StopTable(params.stop) if params.stop else None
+        return lambda: OutputText(
+            StreamDecoder(tokenizer, skip_special_tokens=params.skip_special_tokens),
+            stop,
             include_stop=params.include_stop_str_in_output,
             min_tokens=params.min_tokens,
         )
 
-    def new_constraint(self, params: SamplingParams) -> TokenConstraint | None:
-        """Return what a new request's ``structured_output`` allows, None where it has none.
+    def constraint_maker(self, params: SamplingParams) -> Callable[[], TokenConstraint | None]:
+        """Return what makes each sample's constraint, None where there is no structured_output.
 
         Raises:
             RequestError: there can be no such constraint.
         """
         if params.structured_output is None:
-            return None
+            return lambda: None
         assert self._grammars is not None, "read_params refuses it"
-        return self._grammars.constraint(params.structured_output)
+        return self._grammars.constraint(params.structured_output).copy
 
     def _bad_word_ids(self, word: str) -> Iterator[tuple[int, ...]]:
         alone = tuple(self.tokenizer.encode_part(word))

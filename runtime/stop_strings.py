@@ -20,6 +20,52 @@ class StopMatch:
     length: int
 
 
+class StopTable:
+    """What is known of stop strings beforehand; any number of texts may be read with one."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        """Prepare for ``stop``: strings, none of them empty."""
+        # A state is the longest end of the text that some stop string begins with: its characters
+        # (depth), the next longest such end (shorter), and the longest stop string it ends with.
+        self.next: list[dict[str, int]] = [{}]
+        self.depth = [0]
+        self.match_length = [0]
+        self._shorter = [0]
+        for string in stop:
+            self._insert(string)
+        self._link()
+
+    def after(self, state: int, character: str) -> int:
+        """Return the state that a character leads to."""
+        while state and character not in self.next[state]:
+            state = self._shorter[state]
+        return self.next[state].get(character, 0)
+
+    def _insert(self, string: str) -> None:
+        state = 0
+        for character in string:
+            if character not in self.next[state]:
+                self.next[state][character] = len(self.next)
+                self.depth.append(self.depth[state] + 1)
+                self.next.append({})
+                self._shorter.append(0)
+                self.match_length.append(0)
+            state = self.next[state][character]
+        self.match_length[state] = len(string)
+
+    def _link(self) -> None:
+        """Fill in the shorter ends, which are known of all states that are less deep."""
+        queue = deque(self.next[0].values())
+        while queue:
+            state = queue.popleft()
+            for character, following in self.next[state].items():
+                shorter = self.after(self._shorter[state], character)
+                self._shorter[following] = shorter
+                longest = self.match_length[following] or self.match_length[shorter]
+                self.match_length[following] = longest
+                queue.append(following)
+
+
 class StopMatcher:
     """Reads one text and finds the first stop string in it.
 
@@ -27,63 +73,27 @@ class StopMatcher:
     is read once.
     """
 
-    def __init__(self, stop: Sequence[str]) -> None:
-        """Prepare for ``stop``: strings, none of them empty."""
-        # A state is the longest end of the text that some stop string begins with: its characters
-        # (depth), the next longest such end (shorter), and the longest stop string it ends with.
-        self._next: list[dict[str, int]] = [{}]
-        self._depth = [0]
-        self._shorter = [0]
-        self._match_length = [0]
+    def __init__(self, table: StopTable) -> None:
+        """Start before the first character."""
+        self._table = table
         self._state = 0
-        for string in stop:
-            self._insert(string)
-        self._link()
 
     @property
     def num_held(self) -> int:
         """How many of the last characters a stop string begins with."""
-        return self._depth[self._state]
+        return self._table.depth[self._state]
 
     def feed(self, text: str, *, is_allowed: bool = True) -> StopMatch | None:
         """Read the next piece up to the end of the first stop string, None where there is none.
 
         With ``is_allowed`` False a stop string that this piece completes is passed over.
         """
-        if self._state == 0 and self._next[0].keys().isdisjoint(text):
+        table = self._table
+        if self._state == 0 and table.next[0].keys().isdisjoint(text):
             return None
         for index, character in enumerate(text):
-            self._state = self._after(self._state, character)
-            length = self._match_length[self._state]
+            self._state = table.after(self._state, character)
+            length = table.match_length[self._state]
             if length and is_allowed:
                 return StopMatch(index + 1, length)
         return None
-
-    def _after(self, state: int, character: str) -> int:
-        while state and character not in self._next[state]:
-            state = self._shorter[state]
-        return self._next[state].get(character, 0)
-
-    def _insert(self, string: str) -> None:
-        state = 0
-        for character in string:
-            if character not in self._next[state]:
-                self._next[state][character] = len(self._next)
-                self._depth.append(self._depth[state] + 1)
-                self._next.append({})
-                self._shorter.append(0)
-                self._match_length.append(0)
-            state = self._next[state][character]
-        self._match_length[state] = len(string)
-
-    def _link(self) -> None:
-        """Fill in the shorter ends, which are known of all states that are less deep."""
-        queue = deque(self._next[0].values())
-        while queue:
-            state = queue.popleft()
-            for character, following in self._next[state].items():
-                shorter = self._after(self._shorter[state], character)
-                self._shorter[following] = shorter
-                longest = self._match_length[following] or self._match_length[shorter]
-                self._match_length[following] = longest
-                queue.append(following)

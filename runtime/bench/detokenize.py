@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..models.sources import open_model, open_tokenizer
 from ..models.tokenizer import StreamDecoder, Tokenizer
 from ..output_text import OutputText
+from ..stop_strings import StopTable
 
 PLAIN = "The quick brown fox jumps over 13 lazy dogs; def f(x):\n\treturn x ** 2\n"
 CJK = (
@@ -97,7 +98,8 @@ def _measure(
 ) -> DetokenizeTime:
     text *= -(-MIN_CHARACTERS // len(text))
     ids = tokenizer.encode(text)
-    outputs = [OutputText(StreamDecoder(tokenizer), stop) for _ in range(num_streams)]
+    table = StopTable(stop) if stop else None
+    outputs = [OutputText(StreamDecoder(tokenizer), table) for _ in range(num_streams)]
     starts = [stream * len(ids) // num_streams for stream in range(num_streams)]
     seconds = []
     for step in range(num_steps):

@@ -6,6 +6,7 @@ request asks for one.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..constraint import WORD_BITS, TokenConstraint, num_words
+from ..constraint import WORD_BITS, num_words
 from ..errors import RequestError
 from ..json_text import parse_json
 from ..value_text import value_text
@@ -45,7 +46,7 @@ class Grammars:
         self._vocab_size = vocab_size
         self._end_token_ids = sorted(end_token_ids)
 
-    def constraint(self, structured_output: Mapping[str, object]) -> TokenConstraint:
+    def constraint(self, structured_output: Mapping[str, object]) -> GrammarConstraint:
         """Return a new constraint, before the first token.
 
         Args:
@@ -110,6 +111,12 @@ class GrammarConstraint:
         self._num_model_words = num_words(vocab_size)
         last_bits = (vocab_size - 1) % WORD_BITS + 1
         self._last_word = np.array([2**last_bits - 1], np.uint32).view(np.int32)
+
+    def copy(self) -> GrammarConstraint:
+        """Return a constraint that stands where this one stands."""
+        twin = copy.copy(self)
+        twin._matcher = self._matcher.deep_copy()
+        return twin
 
     def bitmask(self) -> NDArray[np.int32]:
         """Return one bit per token of the model; none is set once the grammar has failed."""

@@ -124,7 +124,7 @@ def test_a_window_that_holds_every_context_changes_no_bit(kernels, make):
 
 
 def test_a_windowed_decode_step_walks_only_its_window():
-    """20,000 tokens, all in one block: with a window the rest costs nothing."""
+    """20,000 tokens, all in one block: with a window the rest costs no processor time."""
     heads, num_columns = heads_of(16, 64), 1250
     step = make_decode([Request(5, 1, 1)], heads)
     block = int(step.blocks[0][0])
@@ -137,9 +137,9 @@ def test_a_windowed_decode_step_walks_only_its_window():
         layer = replace(step, heads=replace(heads, window=window))
         times = []
         for _ in range(20):
-            start = time.perf_counter()
+            start = time.process_time()
             layer.run(CPU)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     assert 5 * seconds(64) < seconds(None)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noria.runtime.output_text import OutputText
+from noria.runtime.stop_strings import StopTable
 
 
 class Script:
@@ -32,8 +33,9 @@ def run(
     last: str = "",
 ) -> tuple[str, int | None, list[str]]:
     """Push all tokens up to a stop; return text, tokens at the stop, and what was taken."""
+    table = StopTable(stop) if stop else None
     output = OutputText(
-        Script(texts, last), tuple(stop), include_stop=include_stop, min_tokens=min_tokens
+        Script(texts, last), table, include_stop=include_stop, min_tokens=min_tokens
     )
     taken = []
     for token_id in range(len(texts)):
@@ -89,7 +91,7 @@ def test_j09_what_could_have_been_a_stop_string_is_released_as_soon_as_it_cannot
 
 def test_a_stop_string_in_what_the_decoder_held_back_is_found_at_the_end() -> None:
     """A character whose tokens end early, or a run of byte tokens."""
-    output = OutputText(Script(["hi"], last=" END."), (" END",))
+    output = OutputText(Script(["hi"], last=" END."), StopTable([" END"]))
 
     assert not output.push(0)
     assert output.finish()
@@ -117,7 +119,7 @@ def test_without_stop_strings_nothing_is_held_back() -> None:
 
 
 def test_the_end_may_be_told_more_than_once() -> None:
-    output = OutputText(Script(["ab"], last=""), ("bc",))
+    output = OutputText(Script(["ab"], last=""), StopTable(["bc"]))
     output.push(0)
     output.finish()
 

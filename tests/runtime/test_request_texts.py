@@ -98,8 +98,8 @@ def test_without_a_tokenizer_settings_about_text_are_refused(
 ) -> None:
     with pytest.raises(RequestError, match=f"^{name}: the model has no tokenizer"):
         NO_TOKENIZER.read_params(params)
-    assert NO_TOKENIZER.new_text(SamplingParams()) is None
-    assert NO_TOKENIZER.new_constraint(SamplingParams()) is None
+    assert NO_TOKENIZER.text_maker(SamplingParams())() is None
+    assert NO_TOKENIZER.constraint_maker(SamplingParams())() is None
 
 
 def test_bad_words_are_banned_as_they_stand_and_behind_a_space() -> None:
@@ -128,7 +128,7 @@ def test_settings_without_bad_words_stay_as_they_are() -> None:
 
 
 def text_of(params: SamplingParams, tokens: Sequence[int]) -> OutputText:
-    text = TEXTS.new_text(params)
+    text = TEXTS.text_maker(params)()
     assert text is not None
     for token in tokens:
         if text.push(token):
@@ -151,7 +151,8 @@ def test_the_text_of_an_output_follows_its_settings() -> None:
 
 def test_a_constraint_is_made_for_each_request() -> None:
     params = SamplingParams(structured_output={"choice": ["ba", "x"]})
-    one, other = TEXTS.new_constraint(params), TEXTS.new_constraint(params)
+    make = TEXTS.constraint_maker(params)
+    one, other = make(), make()
     assert one is not None
     assert other is not None
 
@@ -160,4 +161,16 @@ def test_a_constraint_is_made_for_each_request() -> None:
     assert one.is_complete
     assert not other.is_complete
     assert one.bitmask().shape == (10,)
-    assert TEXTS.new_constraint(SamplingParams()) is None
+    assert TEXTS.constraint_maker(SamplingParams())() is None
+
+
+def test_samples_share_what_is_known_of_their_stop_strings() -> None:
+    make = TEXTS.text_maker(SamplingParams(stop=["x" * 10_000], n=2))
+    one, other = make(), make()
+    assert one is not None
+    assert other is not None
+
+    one.push(ids("x")[0])
+
+    assert one._matcher._table is other._matcher._table
+    assert (one._matcher.num_held, other._matcher.num_held) == (1, 0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noria.runtime.stop_strings import StopMatch, StopMatcher
+from noria.runtime.stop_strings import StopMatch, StopMatcher, StopTable
 
 SHORT = st.text("ab", min_size=1, max_size=4)
 
@@ -34,7 +34,7 @@ def held(text: str, stop: list[str]) -> int:
 def test_the_first_stop_string_is_found_however_the_text_is_cut(
     stop: list[str], pieces: list[str]
 ) -> None:
-    matcher = StopMatcher(stop)
+    matcher = StopMatcher(StopTable(stop))
     text = ""
     for piece in pieces:
         match = matcher.feed(piece)
@@ -48,15 +48,15 @@ def test_the_first_stop_string_is_found_however_the_text_is_cut(
 
 
 def test_of_strings_that_end_together_the_longest_is_taken() -> None:
-    assert StopMatcher(["b", "ab"]).feed("xab") == StopMatch(end=3, length=2)
+    assert StopMatcher(StopTable(["b", "ab"])).feed("xab") == StopMatch(end=3, length=2)
 
 
 def test_a_prefix_of_another_is_completed_first() -> None:
-    assert StopMatcher(["abc", "ab"]).feed("abc") == StopMatch(end=2, length=2)
+    assert StopMatcher(StopTable(["abc", "ab"])).feed("abc") == StopMatch(end=2, length=2)
 
 
 def test_what_is_not_allowed_yet_is_passed_over_and_may_still_begin_a_longer_one() -> None:
-    matcher = StopMatcher(["ab", "abc"])
+    matcher = StopMatcher(StopTable(["ab", "abc"]))
 
     assert matcher.feed("ab", is_allowed=False) is None
     assert matcher.feed("c") == StopMatch(end=1, length=3)
@@ -69,10 +69,10 @@ def test_long_text_costs_the_same_per_character(stop: list[str]) -> None:
     def seconds(length: int) -> float:
         times = []
         for _ in range(5):
-            matcher, text = StopMatcher(stop), "a" * length
-            start = time.perf_counter()
+            matcher, text = StopMatcher(StopTable(stop)), "a" * length
+            start = time.process_time()
             matcher.feed(text)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     assert seconds(200_000) < 40 * seconds(20_000) + 1e-3

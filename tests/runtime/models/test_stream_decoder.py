@@ -18,6 +18,7 @@ from noria.runtime.models.byte_tokenizer import byte_tokenizer
 from noria.runtime.models.tokenizer import MAX_HELD_TOKENS, StreamDecoder, Tokenizer
 from noria.runtime.models.tokenizer_files import load_tokenizer
 from noria.runtime.output_text import OutputText
+from noria.runtime.stop_strings import StopTable
 
 PIECES = ["\u2581", "\u2581Hello", "wor", "ld", "\u2581\u2581", "\xe9", "\ufffd", "\u2581a", "!"]
 PIECES += ["##ing", "end</w>", "."]
@@ -143,7 +144,7 @@ def test_j01_a_stop_string_of_byte_tokens_is_found_when_their_run_has_ended() ->
     """One byte more could make the run invalid, and there would be no newline."""
     hello, newline, piece = 256 + PIECES.index("\u2581Hello"), 0x0A, 256 + PIECES.index("wor")
 
-    ended, cut = (OutputText(StreamDecoder(BYTE_FALLBACK), ("\n",)) for _ in range(2))
+    ended, cut = (OutputText(StreamDecoder(BYTE_FALLBACK), StopTable(["\n"])) for _ in range(2))
     assert [ended.push(token) for token in (hello, newline, piece)] == [False, False, True]
     assert [cut.push(token) for token in (hello, newline)] == [False, False]
     assert cut.finish()
