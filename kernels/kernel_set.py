@@ -164,6 +164,28 @@ class KernelSet(SamplerOperators, Protocol):
         ``j >= query_lens[s]`` return zeros. ``spec`` and ``block_offset [S]`` as above.
         """
 
+    def for_tracing(self) -> KernelSet:
+        """Return kernels whose tensors have no memory, to ``trace`` without weights."""
+
+    def trace(self, graph: nn.Module, inputs: Sequence[object]) -> bytes:
+        """Compile one static graph as far as shapes and dtypes tell: the slow part.
+
+        ``graph`` and ``inputs`` may be those of ``for_tracing``. Equal graphs give equal bytes.
+        """
+
+    def load(
+        self,
+        traced: bytes,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Callable[[], None]:
+        """Return what ``compile`` returns, from what ``trace`` returned: the fast part.
+
+        Raises:
+            ValueError: it is no trace of this target, or not one of this graph.
+        """
+
     def compile(
         self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
     ) -> Callable[[], None]:

@@ -64,6 +64,10 @@ class TorchKernels(ReferenceKernels, CpuKernels):
         """Need nothing."""
         super().__init__()
 
+    def for_tracing(self) -> TorchKernels:
+        """Return these kernels: a trace of theirs is empty."""
+        return self
+
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Captures a module as one static graph by torch.export, bound to its real tensors."""
+"""Captures a module as one static graph by torch.export, and binds it to its real tensors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,23 @@ from torch.utils import _pytree as pytree
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """A graph whose shapes are all numbers, and what its placeholders stand for; no weights.
+
+    Attributes:
+        graph: every node is a placeholder, a call of an operator, a getitem or the output.
+        inputs: by placeholder, the place of a tensor among the leaves of the inputs.
+        attributes: by placeholder, the path of a tensor in the module.
+        constants: by placeholder, a tensor that tracing made.
+    """
+
+    graph: fx.Graph
+    inputs: Mapping[str, int]
+    attributes: Mapping[str, str]
+    constants: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
 class StaticGraph:
     """A graph whose shapes are all numbers, and the tensor behind each placeholder."""
 
@@ -19,8 +36,8 @@ class StaticGraph:
     placeholders: Mapping[str, Tensor]
 
 
-def capture(module: nn.Module, inputs: Sequence[object]) -> StaticGraph:
-    """Trace the module with these (nested) inputs.
+def trace(module: nn.Module, inputs: Sequence[object]) -> Trace:
+    """Trace the module with these (nested) inputs, of which only shapes and dtypes count.
 
     In-place changes stay as they are: no operator is decomposed or made functional.
 
@@ -30,26 +47,52 @@ def capture(module: nn.Module, inputs: Sequence[object]) -> StaticGraph:
     with torch.no_grad():
         program = torch.export.export(module, tuple(inputs), strict=False)
     _check_static(program.graph)
-    leaves = iter(pytree.tree_leaves((tuple(inputs), {})))
-    placeholders = {}
+    leaves = pytree.tree_leaves((tuple(inputs), {}))
+    places: dict[str, int] = {}
+    attributes: dict[str, str] = {}
+    constants: dict[str, Tensor] = {}
+    num_inputs = 0
     for spec in program.graph_signature.input_specs:
+        name, target = spec.arg.name, str(spec.target)
         if spec.kind == InputKind.USER_INPUT:
-            value = next(leaves)
+            if isinstance(leaves[num_inputs], Tensor):
+                places[name] = num_inputs
+            num_inputs += 1
+        elif _attribute(module, target) is not None:
+            attributes[name] = target
         else:
-            value = _attribute(module, program, str(spec.target))
-        if isinstance(value, Tensor):
-            placeholders[spec.arg.name] = value
-    return StaticGraph(program.graph, placeholders)
+            constants[name] = program.constants[target]
+    return Trace(program.graph, places, attributes, constants)
 
 
-def _attribute(module: nn.Module, program: torch.export.ExportedProgram, name: str) -> Tensor:
-    """Return the module's own tensor, so that graphs share it; else a constant of the trace."""
-    owner, _, attribute = name.rpartition(".")
+def bind(traced: Trace, module: nn.Module, inputs: Sequence[object]) -> StaticGraph:
+    """Return the graph over the tensors of this module and these inputs.
+
+    Raises:
+        ValueError: the module has no such attribute, or there are fewer inputs.
+    """
+    leaves = pytree.tree_leaves((tuple(inputs), {}))
+    placeholders = dict(traced.constants)
+    for name, index in traced.inputs.items():
+        if index >= len(leaves) or not isinstance(leaves[index], Tensor):
+            raise ValueError(f"the graph takes input {index}, which is no tensor here")
+        placeholders[name] = leaves[index]
+    for name, path in traced.attributes.items():
+        tensor = _attribute(module, path)
+        if tensor is None:
+            raise ValueError(f"the graph takes {path}, which the model does not have")
+        placeholders[name] = tensor
+    return StaticGraph(traced.graph, placeholders)
+
+
+def _attribute(module: nn.Module, path: str) -> Tensor | None:
+    """Return the module's own tensor, so that graphs share it."""
+    owner, _, name = path.rpartition(".")
     try:
-        value: Tensor = getattr(module.get_submodule(owner), attribute)
+        tensor: Tensor | None = getattr(module.get_submodule(owner), name, None)
     except AttributeError:
-        value = program.constants[name]
-    return value
+        return None
+    return tensor
 
 
 def _check_static(graph: fx.Graph) -> None:

@@ -35,6 +35,8 @@ def pack(weights_XOI: Tensor, arena: Arena, *, library: Library) -> Tensor:
     shape = packed_shape(num_outputs, num_inputs, weights_XOI.dtype)
     packed = arena.zeros((num_weights, *shape), weights_XOI.dtype)
     name = kernel_name("pack", weights_XOI.dtype)
+    if packed.is_meta:
+        return packed
     for weight_OI, panels in zip(weights_XOI, packed, strict=True):
         args = (weight_OI.contiguous(), panels, num_outputs, num_inputs)
         library.call([Call(name, shape[0], args)])

@@ -50,6 +50,14 @@ class Arena:
         return flat.zero_().view(tuple(shape))
 
 
+class NoMemory(Arena):
+    """Hands out tensors of the device meta: shapes without numbers, for tracing."""
+
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor without memory."""
+        return torch.empty(tuple(shape), dtype=dtype, device="meta")
+
+
 def _new_piece(num_bytes: int) -> tuple[mmap.mmap, int, int]:
     """Return fresh memory for at least so many bytes, and where its aligned part lies in it."""
     size = -(-max(num_bytes, _PIECE) // HUGE_PAGE) * HUGE_PAGE

@@ -13,9 +13,10 @@ from .attention import spec_args
 from .buffers import BufferPool
 from .build import BuildError
 from .experts import Experts
-from .graph import capture
+from .graph import Trace, bind, trace
+from .graph_file import read_trace, write_trace
 from .linear import Linear
-from .memory import Arena
+from .memory import Arena, NoMemory
 from .native import load_library
 from .program import lower
 from .sampler_operators import CpuSamplerOperators
@@ -209,5 +210,47 @@ class CpuKernels(CpuSamplerOperators):
         Raises:
             ValueError: the graph is not static, or its results do not fit ``outputs``.
         """
-        static = capture(graph, inputs)
+        return self._lower(trace(graph, inputs), graph, inputs, outputs)
+
+    def for_tracing(self) -> CpuKernels:
+        """Return kernels that hold shapes only: what they trace, these load."""
+        kernels = object.__new__(CpuKernels)
+        kernels._library = self._library
+        kernels._arena = NoMemory()
+        kernels._pool = BufferPool(kernels._arena)
+        return kernels
+
+    def trace(self, graph: nn.Module, inputs: Sequence[object]) -> bytes:
+        """Return what ``load`` takes: the operators of a graph, without weights and buffers.
+
+        Only shapes and dtypes of ``graph`` and ``inputs`` count, so that they may be on the
+        device meta.
+
+        Raises:
+            ValueError: the graph is not static, or holds what has no place in a file.
+        """
+        return write_trace(trace(graph, inputs))
+
+    def load(
+        self,
+        traced: bytes,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Callable[[], None]:
+        """Return what ``compile`` returns, from what ``trace`` returned; compiles nothing.
+
+        Raises:
+            ValueError: it is no trace, or not one of this graph and these buffers.
+        """
+        return self._lower(read_trace(traced), graph, inputs, outputs)
+
+    def _lower(
+        self,
+        traced: Trace,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Callable[[], None]:
+        static = bind(traced, graph, inputs)
         return lower(static, outputs, library=self._library, pool=self._pool)

@@ -102,6 +102,30 @@ class ReferenceKernels:
             block_offset=block_offset,
         )
 
+    def for_tracing(self) -> ReferenceKernels:
+        """Return these kernels: a trace of theirs is empty."""
+        return self
+
+    def trace(self, graph: nn.Module, inputs: Sequence[object]) -> bytes:
+        """Return nothing: graphs run uncompiled."""
+        return b""
+
+    def load(
+        self,
+        traced: bytes,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Callable[[], None]:
+        """Bind the graph to its buffers, as ``compile`` does.
+
+        Raises:
+            ValueError: ``traced`` comes from another target.
+        """
+        if traced:
+            raise ValueError(f"{len(traced)} bytes of a trace, where graphs run uncompiled")
+        return self.compile(graph, inputs, outputs)
+
     def compile(
         self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
     ) -> Callable[[], None]:

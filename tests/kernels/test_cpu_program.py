@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from noria.kernels.contract import AttentionSpec
 from noria.kernels.cpu import CpuKernels
-from noria.kernels.cpu.graph import capture
+from noria.kernels.cpu.graph import bind, trace
 from noria.kernels.cpu.program import Program
 from noria.kernels.reference import ReferenceKernels
 
@@ -132,9 +132,9 @@ def test_graphs_point_to_the_modules_own_tensors():
         def forward(self, inputs: dict[str, Tensor], caches: list[Tensor]) -> Tensor:
             return self.layer(inputs, caches) + self.layer.plain.sum() + self.layer.passing.sum()
 
-    pointers = {
-        tensor.data_ptr() for tensor in capture(Both(), [inputs, caches]).placeholders.values()
-    }
+    both = Both()
+    static = bind(trace(both, [inputs, caches]), both, [inputs, caches])
+    pointers = {tensor.data_ptr() for tensor in static.placeholders.values()}
 
     own = [*layer.state_dict().values(), layer.plain, layer.passing, *inputs.values(), *caches]
     assert pointers == {tensor.data_ptr() for tensor in own}
