@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..kernels.contract import PAD_BLOCK_ID
 from ..kernels.kernel_set import KernelSet
 from .block_table import BlockCopy
+from .graph_source import GraphSource
 from .kv_cache import KVCache
 from .model_inputs import Int32Array
 
@@ -48,17 +49,14 @@ class CopyGraph:
 class BlockCopier:
     """The copy graphs of all groups. A step copies at most one block per request and group."""
 
-    def __init__(self, cache: KVCache, kernels: KernelSet, *, max_num_seqs: int) -> None:
+    def __init__(
+        self, cache: KVCache, kernels: KernelSet, source: GraphSource, *, max_num_seqs: int
+    ) -> None:
         """Compile one graph per group."""
         self._graphs = [
-            _compile(cache, kernels, layers=group.layers, size=max_num_seqs)
-            for group in cache.groups
+            _compile(cache, kernels, source, group=group, size=max_num_seqs)
+            for group in range(len(cache.groups))
         ]
-
-    @property
-    def num_graphs(self) -> int:
-        """Graphs compiled."""
-        return len(self._graphs)
 
     def run(self, copies: Sequence[BlockCopy]) -> None:
         """Copy these blocks; none costs nothing."""
@@ -80,10 +78,14 @@ class BlockCopier:
             graph.run()
 
 
-def _compile(cache: KVCache, kernels: KernelSet, *, layers: Sequence[int], size: int) -> CopyGraph:
+def _compile(
+    cache: KVCache, kernels: KernelSet, source: GraphSource, *, group: int, size: int
+) -> CopyGraph:
     sources, destinations = (torch.full((size,), PAD_BLOCK_ID, dtype=torch.int32) for _ in range(2))
+    layers = cache.groups[group].layers
     caches = [[caches[layer] for layer in layers] for caches in (cache.keys, cache.values)]
-    run = kernels.compile(CopyBlocks(kernels), [*caches, sources, destinations], [])
+    inputs = [*caches, sources, destinations]
+    run = source.get(f"copy_blocks_{group}", CopyBlocks(kernels), inputs, [])
     return CopyGraph(_array(sources), _array(destinations), run)
 
 

@@ -15,6 +15,7 @@ from ..bucketing import Bucket, BucketPlan, DecodeBucket, ScoreBucket
 from ..kernels.kernel_set import KernelSet
 from .block_copies import BlockCopier
 from .errors import BackendError
+from .graph_source import CompileHere, GraphSource
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
 from .kv_cache import KVCache
 from .model_graphs import ModelGraph
@@ -61,12 +62,17 @@ class CompiledGraphs:
         layout: GraphLayout,
         sampler_features: Sequence[str],
         max_logprobs: int = 20,
+        source: GraphSource | None = None,
     ) -> None:
-        """Create the set without compiling anything yet."""
+        """Create the set without compiling anything yet.
+
+        Args:
+            source: where executables come from; None compiles them here.
+        """
         self.sampler_features = frozenset(sampler_features)
         self.max_logprobs = max_logprobs
         self.layout = layout
-        self.num_compilations = 0
+        self._source = source or CompileHere(kernels)
         self._kernels = kernels
         self._cache = cache
         self._modules = {phase: ModelGraph(model, phase, cache.group_of) for phase in Phase}
@@ -85,8 +91,9 @@ class CompiledGraphs:
         buckets = plan.buckets
         max_model_len = max(bucket.context_len for bucket in buckets)
         max_num_seqs = plan.decode[-1].num_seqs
-        self.copier = BlockCopier(self._cache, self._kernels, max_num_seqs=max_num_seqs)
-        self.num_compilations += self.copier.num_graphs
+        self.copier = BlockCopier(
+            self._cache, self._kernels, self._source, max_num_seqs=max_num_seqs
+        )
         for index, bucket in enumerate(buckets):
             progress(bucket.label, index, len(buckets))
             try:
@@ -95,6 +102,11 @@ class CompiledGraphs:
             except (RuntimeError, MemoryError) as error:
                 raise BackendError(_compile_failure(bucket, error)) from error
         progress("done", len(buckets), len(buckets))
+
+    @property
+    def num_compilations(self) -> int:
+        """Graphs that were compiled in this process."""
+        return self._source.num_compilations
 
     @property
     def models(self) -> Mapping[Bucket, CompiledGraph]:
@@ -122,8 +134,8 @@ class CompiledGraphs:
         inputs = {i.name: torch.full(i.shape, i.pad, dtype=torch.int32) for i in spec}
         logits = self._logits_buffer(num_logits_rows(bucket, self.layout))
         arguments = [inputs, self._cache.keys, self._cache.values]
-        self.num_compilations += 1
-        run = self._kernels.compile(self._modules[Phase(bucket.phase)], arguments, [logits])
+        module = self._modules[Phase(bucket.phase)]
+        run = self._source.get(bucket.label, module, arguments, [logits])
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 
@@ -132,14 +144,14 @@ class CompiledGraphs:
         rows = num_logits_rows(bucket, self.layout)
         logits_RV = self._logits_buffer(rows)
         if isinstance(bucket, ScoreBucket):
-            self.scorer = compile_scorer(self._kernels, logits_RV, self.max_logprobs)
-            self.num_compilations += 1
+            self.scorer = compile_scorer(self._kernels, self._source, logits_RV, self.max_logprobs)
             return
         if rows in self._samplers:
             return
         shape = SamplerShape(rows, logits_RV.shape[1], max_model_len, self.max_logprobs)
-        self._samplers[rows] = SamplerSet(self._kernels, logits_RV, shape, self.sampler_features)
-        self.num_compilations += len(self._samplers[rows].graphs)
+        self._samplers[rows] = SamplerSet(
+            self._kernels, self._source, logits_RV, shape, self.sampler_features
+        )
 
     def _logits_buffer(self, rows: int) -> Tensor:
         """Return the buffer shared by all graphs of this many rows; they never run at once."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
+from .graph_source import GraphSource
 from .sampled_token import MIN_LOGPROB, SampledToken, TokenLogprobs
 from .sampler_features import (
     GREEDY,
@@ -156,13 +157,16 @@ class SamplerSet:
     def __init__(
         self,
         kernels: KernelSet,
+        source: GraphSource,
         logits_RV: Tensor,
         shape: SamplerShape,
         features: Collection[str],
     ) -> None:
         """Compile every sampler that these features ask for."""
         variants = sampler_variants(features)
-        self.graphs = tuple(compile_sampler(kernels, logits_RV, shape, one) for one in variants)
+        self.graphs = tuple(
+            compile_sampler(kernels, source, logits_RV, shape, one) for one in variants
+        )
 
     def covering(self, features: Collection[str]) -> SamplerGraph:
         """Return the least sampler that has these features; submission refuses all others."""
@@ -192,7 +196,11 @@ def needed_features(row: SamplerRow) -> Iterator[str]:
 
 
 def compile_sampler(
-    kernels: KernelSet, logits_RV: Tensor, shape: SamplerShape, features: frozenset[str]
+    kernels: KernelSet,
+    source: GraphSource,
+    logits_RV: Tensor,
+    shape: SamplerShape,
+    features: frozenset[str],
 ) -> SamplerGraph:
     """Compile one sampler over a static logits buffer."""
     chooser = TOP_K_TOP_P if TOP_K_TOP_P in features else GREEDY
@@ -200,19 +208,23 @@ def compile_sampler(
     stages = [make(shape) for name, make in STAGES.items() if name in features - left_out]
     inputs = {name: tensor for stage in stages for name, tensor in stage.inputs.items()}
     token_ids = torch.zeros(shape.rows, dtype=torch.int32)
+    name = "_".join((f"sampler_r{shape.rows}", *sorted(features)))
     if LOGPROBS in features:
         logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
         sampler: Sampler = LogprobsSampler(kernels, stages, shape.max_logprobs)
-        run = kernels.compile(sampler, [logits_RV, inputs], [token_ids, *logprobs.tensors])
+        run = source.get(name, sampler, [logits_RV, inputs], [token_ids, *logprobs.tensors])
         return SamplerGraph(features, stages, inputs, token_ids, logprobs, run)
-    run = kernels.compile(Sampler(kernels, stages), [logits_RV, inputs], [token_ids])
+    run = source.get(name, Sampler(kernels, stages), [logits_RV, inputs], [token_ids])
     return SamplerGraph(features, stages, inputs, token_ids, None, run)
 
 
-def compile_scorer(kernels: KernelSet, logits_TV: Tensor, num_logprobs: int) -> ScorerGraph:
+def compile_scorer(
+    kernels: KernelSet, source: GraphSource, logits_TV: Tensor, num_logprobs: int
+) -> ScorerGraph:
     """Compile a scorer over a static logits buffer."""
     next_ids = torch.full((logits_TV.shape[0],), -1, dtype=torch.int32)
     logprobs = LogprobsBuffers.allocate(logits_TV.shape[0], num_logprobs)
     scorer = Scorer(kernels, num_logprobs)
-    run = kernels.compile(scorer, [logits_TV, next_ids], logprobs.tensors)
+    name = f"scorer_r{logits_TV.shape[0]}"
+    run = source.get(name, scorer, [logits_TV, next_ids], logprobs.tensors)
     return ScorerGraph(next_ids, logprobs, run)

@@ -13,6 +13,7 @@ from torch import Tensor
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
+from noria.runtime.graph_source import CompileHere
 from noria.runtime.sampler import SamplerSet
 from noria.runtime.sampler_stages import SamplerShape
 from noria.runtime.sampling_params import SamplingParams
@@ -33,7 +34,7 @@ def random_logits(rows: int, seed: int = 0, vocab: int = VOCAB) -> Tensor:
 def compiled(kernels: KernelSet, rows: int, vocab: int, num: int) -> tuple[Tensor, SamplerSet]:
     logits = torch.zeros(rows, vocab)
     shape = SamplerShape(rows, vocab, max_model_len=64, max_logprobs=num)
-    return logits, SamplerSet(kernels, logits, shape, ALL)
+    return logits, SamplerSet(kernels, CompileHere(kernels), logits, shape, ALL)
 
 
 def samplers(logits_RV: Tensor, kernels: KernelSet = CPU, num: int = 20) -> SamplerSet:

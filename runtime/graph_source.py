@@ -1,0 +1,51 @@
+"""Where executables come from: compiled here, or loaded from what was compiled before."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from ..kernels.kernel_set import KernelSet
+
+Run = Callable[[], None]
+"""Runs a graph once over its static buffers."""
+
+
+class GraphSource(Protocol):
+    """Gives each graph of an engine its executable, by name."""
+
+    num_compilations: int
+    """Graphs that were compiled in this process."""
+
+    @abstractmethod
+    def get(
+        self, name: str, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
+    ) -> Run:
+        """Return the executable of a graph over these very buffers, see ``KernelSet.compile``.
+
+        Args:
+            name: of the graph in its engine, fit for a file.
+            graph: what is run.
+            inputs: its argument list, (nested) static buffers.
+            outputs: where its results go.
+        """
+        ...
+
+
+class CompileHere(GraphSource):
+    """Compiles every graph when it is asked for."""
+
+    def __init__(self, kernels: KernelSet) -> None:
+        """Compile with these kernels."""
+        self._kernels = kernels
+        self.num_compilations = 0
+
+    def get(
+        self, name: str, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
+    ) -> Run:
+        """Compile it."""
+        self.num_compilations += 1
+        return self._kernels.compile(graph, inputs, outputs)
