@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 
-from ..bucketing import BucketPlan, FillPolicy, PlanLimits
+from ..bucketing import BucketPlan, FillPolicy
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
+from .assembly import assemble, build_model, kv_groups, limits_of
 from .backends import load_kernels
 from .config import Config
 from .engine import Engine, EngineLimits
-from .errors import BackendError, ConfigError, ModelError, RequestError
+from .errors import ConfigError, ModelError, RequestError
+from .graph_source import CompileHere
 from .graphs import CompiledGraphs, Progress
-from .kv_cache import CacheSize, KVCache, check_memory, decoder_groups, size_cache, sized
-from .kv_cache_dtype import cache_dtype, cache_scales
+from .kv_cache import CacheSize, KVCache, check_memory, size_cache
+from .kv_cache_dtype import cache_scales
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .models.architecture import Architecture, expected_tensors
 from .models.decoder import Decoder
 from .models.sources import LoadedModel, open_model
-from .planning import bucket_plan, graph_layout, plan_limits
+from .planning import bucket_plan
 from .process_limits import free_memory_bytes, usable_cpus
 from .request_texts import RequestTexts
 from .sampling_state import check_bias
@@ -68,48 +68,29 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     check_logits_fit(config, source.architecture)
     check_default_sampling(config, source)
     _check_head_dim(config, source.architecture, kernels)
-    plan = bucket_plan(config, _limits(config, kernels))
-    dtype = getattr(torch, config.dtype)
-    with _memory_for("the weights", "take a smaller model or dtype: bfloat16"):
-        model = Decoder(
-            source.architecture,
-            kernels,
-            source.tensors,
-            dtype=dtype,
-            max_model_len=config.max_model_len,
-            kv_scales=cache_scales(config, source),
-        )
-    groups = decoder_groups(
-        source.architecture, block_size=config.block_size, dtype=cache_dtype(config)
+    plan = bucket_plan(config, limits_of(config, kernels))  # refused before weights are read
+    scales = cache_scales(config, source)
+    model = build_model(config, source.architecture, kernels, source.tensors, scales)
+    cache_size = _cache_size(config, kv_groups(config, source.architecture))
+    parts = assemble(config, model, kernels, cache_size, CompileHere(kernels))
+    parts.graphs.compile(plan, progress)
+    invariance = warm_up(
+        parts.graphs, parts.cache, vocab_size=source.architecture.vocab_size, dtype=model.dtype
     )
-    cache_size = _cache_size(config, groups)
-    groups = sized(groups, cache_size)
-    with _memory_for("the KV cache", "lower num_blocks or kv_cache_memory"):
-        cache = KVCache(groups, kernels)
-    graphs = CompiledGraphs(
-        model,
-        kernels,
-        cache,
-        layout=graph_layout(config, kernels, groups, has_experts=source.architecture.has_experts),
-        sampler_features=config.sampler_features,
-        max_logprobs=config.max_logprobs,
-    )
-    graphs.compile(plan, progress)
-    vocab_size = source.architecture.vocab_size
-    invariance = warm_up(graphs, cache, vocab_size=vocab_size, dtype=dtype)
     if not invariance.is_invariant:
         LOG.warning("%s", invariance)
-    runner = ModelRunner(plan, graphs, graphs.layout)
-    engine = _engine(config, source, plan, runner, groups)
-    return LoadedEngine(engine, runner, graphs, plan, source, model, cache, cache_size, invariance)
-
-
-@contextmanager
-def _memory_for(what: str, remedy: str) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError as error:
-        raise BackendError(f"not enough memory for {what}: {error}; {remedy}") from error
+    runner = ModelRunner(plan, parts.graphs, parts.graphs.layout)
+    return LoadedEngine(
+        engine=_engine(config, source, plan, runner, parts.groups),
+        runner=runner,
+        graphs=parts.graphs,
+        plan=plan,
+        source=source,
+        model=model,
+        cache=parts.cache,
+        cache_size=cache_size,
+        invariance=invariance,
+    )
 
 
 def check_model_len(config: Config, architecture: Architecture) -> None:
@@ -205,10 +186,6 @@ def _cache_size(config: Config, groups: tuple[KVGroup, ...]) -> CacheSize:
         )
     check_memory(size, groups)
     return size
-
-
-def _limits(config: Config, kernels: KernelSet) -> PlanLimits:
-    return plan_limits(config, prefill_tile=kernels.prefill_tile, fold_blocks=kernels.fold_blocks)
 
 
 def _engine(
