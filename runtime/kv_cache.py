@@ -36,6 +36,7 @@ def size_cache(
     max_model_len: int,
     max_query_len: int,
     memory_bytes: int | None,
+    reserved_bytes: int = 0,
 ) -> CacheSize:
     """Resolve ``num_blocks: auto`` once: what full use needs, within the memory and int32 slots.
 
@@ -45,6 +46,7 @@ def size_cache(
         max_model_len: tokens per request at most.
         max_query_len: tokens of a request in one step at most.
         memory_bytes: ``kv_cache_memory``; None means half of the memory that is free now.
+        reserved_bytes: what of the free memory is spoken for: weights that are not read yet.
 
     Raises:
         ConfigError: one request of ``max_model_len`` tokens does not fit.
@@ -53,7 +55,12 @@ def size_cache(
     full_use = f"{max_num_seqs} requests of {max_model_len} tokens"
     wanted = CacheSize(tuple(max_num_seqs * need + 1 for need in per_request), full_use)
     slots = CacheSize(tuple(MAX_INT32 // group.block_size for group in groups), "slots are int32")
-    in_memory = _size_in_memory(groups, per_request, memory_bytes)
+    source = "kv_cache_memory"
+    if memory_bytes is None:
+        memory_bytes = int((free_memory_bytes() - reserved_bytes) * AUTO_MEMORY_SHARE)
+        source = f"{AUTO_MEMORY_SHARE:.0%} of free memory"
+    reason = f"{source}, {memory_bytes:,} bytes"
+    in_memory = CacheSize(_share_out(groups, per_request, memory_bytes), reason)
     size = min(wanted, in_memory, slots, key=lambda size: size.num_blocks[0])
     for group, num_blocks, need in zip(groups, size.num_blocks, per_request, strict=True):
         if num_blocks < need + 1:
@@ -65,15 +72,15 @@ def size_cache(
     return size
 
 
-def check_memory(size: CacheSize, groups: Sequence[KVGroup]) -> None:
-    """Refuse a cache that is larger than the memory that is free now.
+def check_memory(size: CacheSize, groups: Sequence[KVGroup], reserved_bytes: int = 0) -> None:
+    """Refuse a cache that is larger than the memory that is free now, less what is reserved.
 
     Raises:
         ConfigError: it does not fit; the text says how many bytes are needed and free.
     """
     sizes = zip(groups, size.num_blocks, strict=True)
     needed = sum(num_blocks * group.block_bytes for group, num_blocks in sizes)
-    free = free_memory_bytes()
+    free = max(0, free_memory_bytes() - reserved_bytes)
     if needed > free:
         listed = " + ".join(map(str, size.num_blocks))
         block_bytes = " and ".join(f"{group.block_bytes:,}" for group in groups)
@@ -83,19 +90,14 @@ def check_memory(size: CacheSize, groups: Sequence[KVGroup]) -> None:
         )
 
 
-def _size_in_memory(
-    groups: Sequence[KVGroup], per_request: Sequence[int], memory_bytes: int | None
-) -> CacheSize:
-    """Share memory out so that every group holds as many requests; the null blocks come first."""
-    source = "kv_cache_memory"
-    if memory_bytes is None:
-        memory_bytes = int(free_memory_bytes() * AUTO_MEMORY_SHARE)
-        source = f"{AUTO_MEMORY_SHARE:.0%} of free memory"
+def _share_out(
+    groups: Sequence[KVGroup], per_request: Sequence[int], memory_bytes: int
+) -> tuple[int, ...]:
+    """Return blocks by which every group holds as many requests; the null blocks come first."""
     left = memory_bytes - sum(group.block_bytes for group in groups)
     pairs = zip(groups, per_request, strict=True)
     request_bytes = sum(group.block_bytes * need for group, need in pairs)
-    num_blocks = tuple(1 + max(0, left) * need // request_bytes for need in per_request)
-    return CacheSize(num_blocks, f"{source}, {memory_bytes:,} bytes")
+    return tuple(1 + max(0, left) * need // request_bytes for need in per_request)
 
 
 class KVCache:

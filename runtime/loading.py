@@ -71,7 +71,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     plan = bucket_plan(config, limits_of(config, kernels))  # refused before weights are read
     scales = cache_scales(config, source)
     model = build_model(config, source.architecture, kernels, source.tensors, scales)
-    cache_size = _cache_size(config, kv_groups(config, source.architecture))
+    cache_size = resolve_cache_size(config, source.architecture)
     parts = assemble(config, model, kernels, cache_size, CompileHere(kernels))
     parts.graphs.compile(plan, progress)
     invariance = warm_up(
@@ -173,7 +173,20 @@ def _set_num_threads(num_threads: int | None) -> None:
     torch.set_num_threads(num_threads)
 
 
-def _cache_size(config: Config, groups: tuple[KVGroup, ...]) -> CacheSize:
+def resolve_cache_size(
+    config: Config, architecture: Architecture, *, reserved_bytes: int = 0
+) -> CacheSize:
+    """Find the numbers of blocks, once, and check that there is memory for them now.
+
+    Args:
+        config: with ``num_blocks``, or with what it follows from.
+        architecture: of the model.
+        reserved_bytes: memory that weights will take, where they are not read yet.
+
+    Raises:
+        ConfigError: there is too little memory.
+    """
+    groups = kv_groups(config, architecture)
     if config.num_blocks != "auto":
         size = CacheSize((config.num_blocks,) * len(groups), "as configured")
     else:
@@ -183,8 +196,9 @@ def _cache_size(config: Config, groups: tuple[KVGroup, ...]) -> CacheSize:
             max_model_len=config.max_model_len,
             max_query_len=config.num_batched_tokens_buckets[-1],
             memory_bytes=config.kv_cache_memory_bytes,
+            reserved_bytes=reserved_bytes,
         )
-    check_memory(size, groups)
+    check_memory(size, groups, reserved_bytes)
     return size
 
 
