@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -30,6 +30,13 @@ class KernelSet(SamplerOperators, Protocol):
     """Block table widths are multiples of this many blocks."""
     head_dim_multiple: int
     """Head dims are multiples of this."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What of the target's code and of this machine may change a graph or its results.
+
+        Equal in every process, folder and environment that runs the same code on such a machine.
+        """
 
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype

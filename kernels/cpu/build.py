@@ -8,6 +8,7 @@ could end the process, so what does not match is built anew.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ import torch
 
 COMPILERS = ("g++", "c++")
 INSTALL = "install g++ with OpenMP (Debian, Ubuntu: apt install g++)"
+BUILT_FROM = "noria_built_from"
+"""Function of a library that returns what it was built from: a JSON object of strings."""
 _LIBRARY = "libnoria_cpu.so"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi")
@@ -74,8 +77,10 @@ def build(compiler: str, isa: InstructionSet) -> Path:
         BuildError: the compiler failed (the text holds its first message), or the cache cannot
             be read or written.
     """
+    version = _run([compiler, "--version"])
     sources = _sources()
-    folder = cache_dir() / _key(compiler, isa, sources)
+    sources["built_from.cpp"] = _built_from(version, isa, sources)
+    folder = cache_dir() / _key(compiler, version, isa, sources)
     library = folder / _LIBRARY
     try:
         if not _is_whole(library):
@@ -131,12 +136,30 @@ def _sources() -> dict[str, bytes]:
     return {name: folder.joinpath(name).read_bytes() for name in names}
 
 
-def _key(compiler: str, isa: InstructionSet, sources: dict[str, bytes]) -> str:
-    version = _run([compiler, "--version"])
-    digest = hashlib.sha256(repr((compiler, version, isa, _FLAGS)).encode())
+def _built_from(version: str, isa: InstructionSet, sources: dict[str, bytes]) -> bytes:
+    """Return C++ by which a library says what it was built from, wherever it was copied to.
+
+    No path is in it, and the order of flags does not count.
+    """
+    facts = {
+        "compiler": " ".join(version.partition("\n")[0].split()),
+        "compiler_flags": " ".join(sorted({*_FLAGS, *isa.flags})),
+        "library_sources": _sources_digest(sources),
+    }
+    text = f'extern "C" const char* {BUILT_FROM}() {{ return R"noria({json.dumps(facts)})noria"; }}'
+    return f"{text}\n".encode()
+
+
+def _sources_digest(sources: dict[str, bytes]) -> str:
+    digest = hashlib.sha256()
     for name, text in sources.items():
         digest.update(f"{name}\0{len(text)}\0".encode() + text)
-    return f"{isa.name}-{digest.hexdigest()[:20]}"
+    return digest.hexdigest()
+
+
+def _key(compiler: str, version: str, isa: InstructionSet, sources: dict[str, bytes]) -> str:
+    parts = (compiler, version, isa, _FLAGS, _sources_digest(sources))
+    return f"{isa.name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"
 
 
 def _compile(compiler: str, isa: InstructionSet, sources: dict[str, bytes], work: Path) -> Path:

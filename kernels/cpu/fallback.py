@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +11,8 @@ from torch import Tensor, nn
 from ..contract import check_tensor
 from ..reference import ReferenceKernels
 from ..reference.experts import Experts
+from ..source_digest import source_digest
+from .build import detect_instruction_set
 from .target import CpuKernels
 
 _ROWS = 4
@@ -63,6 +67,15 @@ class TorchKernels(ReferenceKernels, CpuKernels):
     def __init__(self, compiler: str | None = None) -> None:
         """Need nothing."""
         super().__init__()
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """The machine's instruction set and the sources; there is no compiler."""
+        return {
+            "instruction_set": detect_instruction_set().name,
+            "compiler": "none",
+            "sources": source_digest("*.py", "cpu/*.py", "reference/*.py"),
+        }
 
     def for_tracing(self) -> TorchKernels:
         """Return these kernels: a trace of theirs is empty."""

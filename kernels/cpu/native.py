@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .build import INSTALL, BuildError, build, detect_instruction_set, find_compiler
+from .build import BUILT_FROM, INSTALL, BuildError, build, detect_instruction_set, find_compiler
 
 Argument = int | float | Tensor | None
 
@@ -47,6 +48,10 @@ class Library:
         self._run = self._library.noria_run
         self._run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
         self._run.restype = None
+        describe = getattr(self._library, BUILT_FROM)
+        describe.restype = ctypes.c_char_p
+        self.built_from: Mapping[str, str] = json.loads(describe())
+        """The compiler's version, its flags and the digest of the sources."""
 
     def encode(self, calls: Sequence[Call]) -> CommandList:
         """Lay out calls for ``run``; the result keeps their tensors alive."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
+from ..source_digest import source_digest
 from .attention import spec_args
 from .buffers import BufferPool
-from .build import BuildError
+from .build import BuildError, detect_instruction_set
 from .experts import Experts
 from .graph import Trace, bind, trace
-from .graph_file import read_trace, write_trace
+from .graph_file import FORMAT, read_trace, write_trace
 from .linear import Linear
 from .memory import Arena, NoMemory
 from .native import load_library
@@ -62,6 +63,16 @@ class CpuKernels(CpuSamplerOperators):
         """Start with no memory; ``__new__`` has loaded the library."""
         self._arena = Arena()
         self._pool = BufferPool(self._arena)
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """The machine's instruction set, what the library was built from, and the sources."""
+        return {
+            "instruction_set": detect_instruction_set().name,
+            **self._library.built_from,
+            "sources": source_digest("*.py", "cpu/*.py"),
+            "trace_format": str(FORMAT),
+        }
 
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype

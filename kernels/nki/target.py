@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..contract import AttentionSpec, check_cache_scales, check_slots, check_tensor
 from ..reference import ReferenceKernels
+from ..source_digest import source_digest
 from .simulator import require_simulator, simulate
 from .simulator.generation import generation_of
 
@@ -51,13 +52,20 @@ class NkiSimKernels(ReferenceKernels):
         from .kv_write import kv_cache_write, kv_cache_write_fp8
         from .prefill_attention import prefill_attention, prefill_attention_windowed
 
-        self._fp8 = FP8_FORMATS[generation_of(target).name]
+        self._generation = generation_of(target).name
+        self._fp8 = FP8_FORMATS[self._generation]
         self._write: Kernel = simulate(kv_cache_write, target=target)
         self._write_fp8: Kernel = simulate(kv_cache_write_fp8, target=target)
         self._prefill: Kernel = simulate(prefill_attention, target=target)
         self._prefill_windowed: Kernel = simulate(prefill_attention_windowed, target=target)
         self._decode: Kernel = simulate(decode_attention, target=target)
         self._decode_windowed: Kernel = simulate(decode_attention_windowed, target=target)
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """The simulated generation, and the sources of kernels and simulator."""
+        folders = ("*.py", "reference/*.py", "nki/*.py", "nki/simulator/*.py")
+        return {"generation": self._generation, "sources": source_digest(*folders)}
 
     def attend_prefill(
         self,

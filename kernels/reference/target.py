@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
+from ..source_digest import source_digest
 from . import attention, blocks, cache, experts, layers, sampler
 
 
@@ -46,6 +47,11 @@ class ReferenceKernels:
         """
         self.prefill_tile = prefill_tile
         self.fold_blocks = fold_blocks
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """The sources: nothing is compiled, and torch itself is the caller's to name."""
+        return {"sources": source_digest("*.py", "reference/*.py")}
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return zeros."""

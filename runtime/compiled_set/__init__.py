@@ -1,0 +1,1 @@
+"""Compiled sets: folders of graphs that are compiled once and loaded anywhere."""
