@@ -27,6 +27,7 @@ from .key import Key
 
 RUNTIME = Path(__file__).parent.parent
 GRAPH_SOURCES = (
+    "assembly.py",
     "block_copies.py",
     "constraint.py",
     "graph_spec.py",
