@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..kernels.contract import PAD_BLOCK_ID
 from ..kernels.kernel_set import KernelSet
 from .block_table import BlockCopy
+from .compiled_set.identity import copy_key
 from .graph_source import GraphSource
 from .kv_cache import KVCache
 from .model_inputs import Int32Array
@@ -85,7 +86,7 @@ def _compile(
     layers = cache.groups[group].layers
     caches = [[caches[layer] for layer in layers] for caches in (cache.keys, cache.values)]
     inputs = [*caches, sources, destinations]
-    run = source.get(f"copy_blocks_{group}", CopyBlocks(kernels), inputs, [])
+    run = source.get(f"copy_blocks_{group}", copy_key(group, size), CopyBlocks(kernels), inputs, [])
     return CopyGraph(_array(sources), _array(destinations), run)
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
+from .compiled_set.key import Key
 
 Run = Callable[[], None]
 """Runs a graph once over its static buffers."""
@@ -17,17 +18,26 @@ Run = Callable[[], None]
 class GraphSource(Protocol):
     """Gives each graph of an engine its executable, by name."""
 
-    num_compilations: int
-    """Graphs that were compiled in this process."""
+    @property
+    @abstractmethod
+    def num_compilations(self) -> int:
+        """Graphs that were compiled in this process."""
+        ...
 
     @abstractmethod
     def get(
-        self, name: str, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
+        self,
+        name: str,
+        key: Key,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
     ) -> Run:
         """Return the executable of a graph over these very buffers, see ``KernelSet.compile``.
 
         Args:
             name: of the graph in its engine, fit for a file.
+            key: what tells it from the other graphs of its engine.
             graph: what is run.
             inputs: its argument list, (nested) static buffers.
             outputs: where its results go.
@@ -41,11 +51,21 @@ class CompileHere(GraphSource):
     def __init__(self, kernels: KernelSet) -> None:
         """Compile with these kernels."""
         self._kernels = kernels
-        self.num_compilations = 0
+        self._num_compilations = 0
+
+    @property
+    def num_compilations(self) -> int:
+        """Graphs that were asked for."""
+        return self._num_compilations
 
     def get(
-        self, name: str, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor]
+        self,
+        name: str,
+        key: Key,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
     ) -> Run:
         """Compile it."""
-        self.num_compilations += 1
+        self._num_compilations += 1
         return self._kernels.compile(graph, inputs, outputs)

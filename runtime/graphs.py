@@ -14,6 +14,7 @@ from torch import Tensor
 from ..bucketing import Bucket, BucketPlan, DecodeBucket, ScoreBucket
 from ..kernels.kernel_set import KernelSet
 from .block_copies import BlockCopier
+from .compiled_set.identity import graph_key
 from .errors import BackendError
 from .graph_source import CompileHere, GraphSource
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
@@ -135,7 +136,8 @@ class CompiledGraphs:
         logits = self._logits_buffer(num_logits_rows(bucket, self.layout))
         arguments = [inputs, self._cache.keys, self._cache.values]
         module = self._modules[Phase(bucket.phase)]
-        run = self._source.get(bucket.label, module, arguments, [logits])
+        key = graph_key(bucket, self.layout)
+        run = self._source.get(bucket.label, key, module, arguments, [logits])
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 
@@ -143,12 +145,12 @@ class CompiledGraphs:
         """Compile what reads the logits of the bucket's graph, where it is not there yet."""
         rows = num_logits_rows(bucket, self.layout)
         logits_RV = self._logits_buffer(rows)
+        shape = SamplerShape(rows, logits_RV.shape[1], max_model_len, self.max_logprobs)
         if isinstance(bucket, ScoreBucket):
-            self.scorer = compile_scorer(self._kernels, self._source, logits_RV, self.max_logprobs)
+            self.scorer = compile_scorer(self._kernels, self._source, logits_RV, shape)
             return
         if rows in self._samplers:
             return
-        shape = SamplerShape(rows, logits_RV.shape[1], max_model_len, self.max_logprobs)
         self._samplers[rows] = SamplerSet(
             self._kernels, self._source, logits_RV, shape, self.sampler_features
         )

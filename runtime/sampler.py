@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
+from .compiled_set.identity import sampler_key, scorer_key
 from .graph_source import GraphSource
 from .sampled_token import MIN_LOGPROB, SampledToken, TokenLogprobs
 from .sampler_features import (
@@ -209,22 +210,23 @@ def compile_sampler(
     inputs = {name: tensor for stage in stages for name, tensor in stage.inputs.items()}
     token_ids = torch.zeros(shape.rows, dtype=torch.int32)
     name = "_".join((f"sampler_r{shape.rows}", *sorted(features)))
+    key = sampler_key(shape, features)
     if LOGPROBS in features:
         logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
         sampler: Sampler = LogprobsSampler(kernels, stages, shape.max_logprobs)
-        run = source.get(name, sampler, [logits_RV, inputs], [token_ids, *logprobs.tensors])
+        run = source.get(name, key, sampler, [logits_RV, inputs], [token_ids, *logprobs.tensors])
         return SamplerGraph(features, stages, inputs, token_ids, logprobs, run)
-    run = source.get(name, Sampler(kernels, stages), [logits_RV, inputs], [token_ids])
+    run = source.get(name, key, Sampler(kernels, stages), [logits_RV, inputs], [token_ids])
     return SamplerGraph(features, stages, inputs, token_ids, None, run)
 
 
 def compile_scorer(
-    kernels: KernelSet, source: GraphSource, logits_TV: Tensor, num_logprobs: int
+    kernels: KernelSet, source: GraphSource, logits_TV: Tensor, shape: SamplerShape
 ) -> ScorerGraph:
     """Compile a scorer over a static logits buffer."""
     next_ids = torch.full((logits_TV.shape[0],), -1, dtype=torch.int32)
-    logprobs = LogprobsBuffers.allocate(logits_TV.shape[0], num_logprobs)
-    scorer = Scorer(kernels, num_logprobs)
-    name = f"scorer_r{logits_TV.shape[0]}"
-    run = source.get(name, scorer, [logits_TV, next_ids], logprobs.tensors)
+    logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
+    scorer = Scorer(kernels, shape.max_logprobs)
+    name, key = f"scorer_r{shape.rows}", scorer_key(shape)
+    run = source.get(name, key, scorer, [logits_TV, next_ids], logprobs.tensors)
     return ScorerGraph(next_ids, logprobs, run)

@@ -14,6 +14,7 @@ from noria.kernels.kernel_set import KernelSet
 from noria.runtime.graph_source import CompileHere
 from noria.runtime.sampled_token import MIN_LOGPROB, SampledToken
 from noria.runtime.sampler import compile_scorer
+from noria.runtime.sampler_stages import SamplerShape
 from noria.runtime.sampling_params import SamplingParams
 
 
@@ -101,7 +102,7 @@ def test_only_rows_that_ask_get_logprobs():
 @TARGETS
 def test_a_scorer_gives_the_logprobs_of_given_tokens(kernels: KernelSet):
     logits = random_logits(6)
-    scorer = compile_scorer(kernels, CompileHere(kernels), logits, 5)
+    scorer = compile_scorer(kernels, CompileHere(kernels), logits, SamplerShape(6, VOCAB, 64, 5))
     expected = logits.double().log_softmax(1)
     first = scorer.score({0: 3, 1: 4, 5: 60}, {0: 5, 1: 0, 5: 2})
     logits.copy_(logits.flip(0))
