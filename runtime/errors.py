@@ -5,6 +5,8 @@ NoriaError
     ModelError      a model's configuration, weights or tokenizer do not fit
     BackendError    a target cannot run here
     RequestError    one request can never run; others are unaffected
+    SetError        a compiled set does not fit, cannot be read or cannot be written
+        DamagedFile     a file of it is missing, or not what was written
 """
 
 from __future__ import annotations
@@ -31,6 +33,14 @@ class BackendError(NoriaError):
 
 class RequestError(NoriaError):
     """A request is invalid or larger than the engine can ever run."""
+
+
+class SetError(NoriaError):
+    """A compiled set is of another format or key, or cannot be read or written."""
+
+
+class DamagedFile(SetError):
+    """A file of a compiled set is missing, cut short or changed."""
 
 
 def is_fault(error: BaseException) -> bool:

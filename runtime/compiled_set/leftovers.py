@@ -1,0 +1,44 @@
+"""What is in the folder of a set and not listed: left by writers that died, or put there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from .locking import LOCK
+from .manifest import ERRORS, GRAPHS, MANIFEST
+from .staging import STAGED, fault_point, writing
+
+
+def remove_leftovers(folder: Path, listed: Collection[str]) -> None:
+    """Remove what was staged, and graphs and errors that are not ``listed``.
+
+    The caller holds the lock, so nobody is writing them.
+
+    Raises:
+        SetError: the folder cannot be written.
+    """
+    ours = [*folder.glob(f"{GRAPHS}/*.graph"), *folder.glob(f"{ERRORS}/*.txt")]
+    unlisted = [path for path in ours if _name(folder, path) not in listed]
+    staged = [*folder.glob(f"{STAGED}*"), *folder.glob(f"*/{STAGED}*")]
+    with writing(folder):
+        for path in sorted({*staged, *unlisted}):
+            path.unlink()
+            fault_point("leftover.removed")
+
+
+def strays(folder: Path, listed: Collection[str]) -> list[str]:
+    """Return a line for every file that is not ``listed``."""
+    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    unlisted = [path for path in paths if _name(folder, path) not in {*listed, MANIFEST, LOCK}]
+    return [f"{folder}: {_name(folder, path)} {_reason(path)}" for path in unlisted]
+
+
+def _name(folder: Path, path: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def _reason(path: Path) -> str:
+    if path.name.startswith(STAGED):
+        return "is left over from a write that did not end"
+    return "is not listed"

@@ -1,0 +1,552 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_sets import (
+    ERROR,
+    FAILED,
+    FILES,
+    GRAPHS,
+    KEY,
+    NUM_BLOCKS,
+    add_graph,
+    begin,
+    contents,
+    graph_key,
+    small_set,
+)
+
+from noria.runtime.compiled_set.folder import SetFolder
+from noria.runtime.compiled_set.manifest import MANIFEST, Manifest
+from noria.runtime.errors import DamagedFile, NoriaError, SetError
+
+NAME = "decode_s8_c256"
+FILE = f"graphs/{NAME}.graph"
+Damage = Callable[[Path], None]
+DAMAGES: Mapping[str, Damage] = {
+    "half": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0),
+    "flipped": lambda path: flip(path, 10),
+    "longer": lambda path: os.truncate(path, path.stat().st_size + 1),
+    "missing": lambda path: path.unlink(),
+}
+
+
+def flip(path: Path, index: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[index] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_set_holds_what_was_published(tmp_path: Path) -> None:
+    small_set(tmp_path / "set")
+
+    folder = SetFolder.open(tmp_path / "set")
+    assert {name: folder.read(name) for name in GRAPHS} == GRAPHS
+    assert {path: folder.read_file(path) for path in FILES} == FILES
+    assert folder.manifest.key == KEY
+    assert folder.manifest.num_blocks == NUM_BLOCKS
+    assert folder.manifest.facts == {"invariance": {"checked": 3}}
+    assert folder.manifest.graphs[NAME].key == graph_key(NAME)
+    assert (folder.manifest.graphs[NAME].seconds, folder.manifest.graphs[NAME].peak_bytes) == (
+        1.5,
+        2**20,
+    )
+    assert folder.verify() == []
+
+
+def test_the_folder_has_the_files_that_are_listed_and_no_others(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    assert set(contents(folder.path)) == {*folder.manifest.all_files, MANIFEST}
+    assert set(folder.manifest.all_files) == {
+        *FILES,
+        *(f"graphs/{name}.graph" for name in GRAPHS),
+        f"errors/{FAILED}.txt",
+    }
+
+
+def test_files_have_the_rights_that_others_of_the_user_have(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    (tmp_path / "plain").touch()
+
+    rights = {stat.S_IMODE((folder.path / path).stat().st_mode) for path in contents(folder.path)}
+    assert rights == {stat.S_IMODE((tmp_path / "plain").stat().st_mode)}
+
+
+def test_the_error_of_a_failed_graph_is_kept_whole(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    assert folder.read_file(f"errors/{FAILED}.txt").decode() == ERROR
+    assert folder.manifest.graphs[FAILED].error == "OperatorError: no such operator"
+    with pytest.raises(SetError, match=f"no graph {FAILED}: compiling it failed: OperatorError"):
+        folder.read(FAILED)
+    assert not folder.has(FAILED, graph_key(FAILED))
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "\ud800 half"])
+def test_errors_of_any_text_are_kept(tmp_path: Path, text: str) -> None:
+    folder = begin(tmp_path / "set")
+
+    folder.fail(FAILED, text, key={}, seconds=0)
+
+    assert SetFolder.open(folder.path).verify() == []
+
+
+def test_a_graph_that_failed_once_can_be_published(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    add_graph(folder, FAILED, b"graph")
+
+    assert folder.read(FAILED) == b"graph"
+    assert not (folder.path / "errors" / f"{FAILED}.txt").exists()
+    assert folder.verify() == []
+
+
+def test_a_failure_does_not_replace_a_whole_graph(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    folder.fail(NAME, ERROR, key=graph_key(NAME), seconds=1)
+
+    assert folder.read(NAME) == GRAPHS[NAME]
+    assert folder.verify() == []
+
+
+def test_a_failure_with_another_key_replaces_the_graph(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    folder.fail(NAME, ERROR, key=graph_key(NAME, version=2), seconds=1)
+
+    assert folder.manifest.graphs[NAME].status == "failed"
+    assert not (folder.path / FILE).exists()
+    assert folder.verify() == []
+
+
+def test_the_first_of_equal_key_stays(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    add_graph(folder, NAME, b"as good")
+
+    assert folder.read(NAME) == GRAPHS[NAME]
+
+
+def test_a_graph_with_another_key_replaces_the_one_that_was_there(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    add_graph(folder, NAME, b"other", version=2)
+
+    assert folder.read(NAME) == b"other"
+    assert folder.has(NAME, graph_key(NAME, version=2))
+    assert not folder.has(NAME, graph_key(NAME))
+    assert folder.verify() == []
+
+
+def test_true_and_one_are_two_keys(tmp_path: Path) -> None:
+    folder = begin(tmp_path / "set")
+    folder.publish(NAME, b"", key={"bias": True, "shape": (1, 2)}, seconds=0, peak_bytes=0)
+
+    assert folder.has(NAME, {"shape": [1, 2], "bias": True})
+    assert not folder.has(NAME, {"shape": [1, 2], "bias": 1})
+
+
+def test_a_file_can_be_replaced(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+
+    folder.publish_file("plan.json", b"new")
+
+    assert SetFolder.open(folder.path).read_file("plan.json") == b"new"
+    assert folder.verify() == []
+
+
+def test_publishing_the_same_again_writes_nothing(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    before = {path: (folder.path / path).stat() for path in contents(folder.path)}
+
+    for name, data in FILES.items():
+        folder.publish_file(name, data)
+    for name, data in GRAPHS.items():
+        add_graph(folder, name, data)
+
+    after = {path: (folder.path / path).stat() for path in before}
+    assert {p: (s.st_ino, s.st_mtime_ns) for p, s in after.items()} == {
+        p: (s.st_ino, s.st_mtime_ns) for p, s in before.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 100])
+def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
+    folder = begin(tmp_path / "set")
+
+    with pytest.raises(SetError, match="is no path of a file in a compiled set"):
+        folder.publish(name, b"", key={}, seconds=0, peak_bytes=0)
+    with pytest.raises(SetError, match="is no path of a file in a compiled set"):
+        folder.fail(name, "", key={}, seconds=0)
+
+
+def test_what_is_not_listed_cannot_be_read(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    (folder.path / "graphs" / "other.graph").touch()
+
+    with pytest.raises(SetError, match=r"has no graph other$"):
+        folder.read("other")
+    with pytest.raises(SetError, match=r"does not list \.\./x$"):
+        folder.read_file("../x")
+
+
+def test_preparing_opens_a_set_of_the_same_key(tmp_path: Path) -> None:
+    before = contents(small_set(tmp_path / "set").path)
+
+    folder = begin(tmp_path / "set")
+
+    assert folder.read(NAME) == GRAPHS[NAME]
+    assert contents(folder.path) == before
+
+
+def test_preparing_refuses_a_set_of_another_key_and_says_what_differs(tmp_path: Path) -> None:
+    before = contents(small_set(tmp_path / "set").path)
+
+    with pytest.raises(
+        SetError, match=r"other settings: architecture\.num_heads: 4 in the set, 8 here; target: "
+    ) as caught:
+        SetFolder.prepare(
+            tmp_path / "set",
+            key={"architecture": {"num_heads": 8}, "target": "reference"},
+            num_blocks=NUM_BLOCKS,
+        )
+    assert "\n" not in str(caught.value)
+    with pytest.raises(SetError, match=r"num_blocks: \[64\] in the set, \[63\] here$"):
+        SetFolder.prepare(tmp_path / "set", key=KEY, num_blocks=[63])
+    assert contents(tmp_path / "set") == before
+
+
+def test_preparing_makes_the_folders_on_the_way(tmp_path: Path) -> None:
+    begin(tmp_path / "a" / "b" / "set")
+
+    assert SetFolder.open(tmp_path / "a" / "b" / "set").manifest == Manifest(KEY, NUM_BLOCKS)
+
+
+def test_preparing_leaves_folders_of_others_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("mine")
+
+    with pytest.raises(SetError, match="holds other files and no compiled set"):
+        begin(tmp_path)
+    assert contents(tmp_path) == {"config.yaml": b"mine"}
+
+
+@pytest.mark.parametrize("data", [b'{"name": "web app"}', b"[]"])
+def test_preparing_leaves_manifests_of_others_alone(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(data)
+
+    with pytest.raises(SetError, match="is not the manifest of a compiled set"):
+        begin(tmp_path)
+    assert contents(tmp_path) == {MANIFEST: data}
+
+
+def test_preparing_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "set").touch()
+
+    with pytest.raises(SetError, match=r"set cannot be written: File exists$"):
+        begin(tmp_path / "set")
+
+
+def test_opening_what_is_no_set_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
+        with pytest.raises(SetError, match=rf"^{path} is no compiled set: it has no manifest.json"):
+            SetFolder.open(path)
+
+
+def test_errors_are_errors_of_users() -> None:
+    assert issubclass(SetError, NoriaError)
+    assert issubclass(DamagedFile, SetError)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_e05_a_damaged_graph_is_found_and_made_anew(tmp_path: Path, damage: Damage) -> None:
+    folder = small_set(tmp_path / "set")
+    damage(folder.path / FILE)
+
+    found = SetFolder.open(folder.path)
+    assert [line for line in found.verify() if FILE in line] == found.verify() != []
+    assert not found.has(NAME, graph_key(NAME))
+    with pytest.raises(DamagedFile, match=FILE) as caught:
+        found.read(NAME)
+    assert "\n" not in str(caught.value)
+
+    add_graph(begin(folder.path), NAME, b"anew")
+    assert SetFolder.open(folder.path).read(NAME) == b"anew"
+    assert SetFolder.open(folder.path).verify() == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_e05_a_damaged_manifest_is_found_and_the_set_made_anew(
+    tmp_path: Path, damage: Damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = contents(small_set(tmp_path / "set").path)
+    damage(tmp_path / "set" / MANIFEST)
+
+    with pytest.raises(DamagedFile, match=MANIFEST):
+        SetFolder.open(tmp_path / "set")
+    with caplog.at_level(logging.WARNING):
+        folder = small_set(tmp_path / "set")
+
+    assert [MANIFEST in record.getMessage() for record in caplog.records] == [True]
+    assert contents(folder.path) == whole
+    assert folder.verify() == []
+
+
+def test_e05_a_manifest_that_loses_a_graph_loses_only_that(tmp_path: Path) -> None:
+    """The done-marker of a graph is its entry in the manifest."""
+    folder = small_set(tmp_path / "set")
+    graphs = {n: graph for n, graph in folder.manifest.graphs.items() if n != NAME}
+    manifest = Manifest(KEY, NUM_BLOCKS, graphs, folder.manifest.files)
+    (folder.path / MANIFEST).write_bytes(manifest.to_bytes())
+
+    found = SetFolder.open(folder.path)
+    assert not found.has(NAME, graph_key(NAME))
+    assert found.verify() == [f"{folder.path}: {FILE} is not listed"]
+    small_set(folder.path)
+    assert SetFolder.open(folder.path).verify() == []
+
+
+def test_e08_a_graph_that_is_deleted_after_the_lookup_is_a_damaged_file(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    assert folder.has(NAME, graph_key(NAME))
+
+    shutil.rmtree(folder.path)
+
+    with pytest.raises(DamagedFile, match=f"{FILE} is missing$"):
+        folder.read(NAME)
+    with pytest.raises(SetError, match=r"cannot be written: No such file or directory$"):
+        add_graph(folder, NAME, b"anew")
+
+
+def test_e08_a_set_that_is_deleted_and_begun_again_while_a_writer_waits(tmp_path: Path) -> None:
+    """The lock that the writer waits for is then no longer that of the folder."""
+    folder = small_set(tmp_path / "set")
+    second = SetFolder.open(folder.path)
+    waiting = threading.Thread(target=add_graph, args=(second, "late", b"late"))
+
+    with folder.locked():
+        waiting.start()
+        waiting.join(timeout=0.1)
+        shutil.rmtree(folder.path)
+        small_set(folder.path)
+    waiting.join(timeout=30)
+
+    found = SetFolder.open(folder.path)
+    assert found.read("late") == b"late"
+    assert found.verify() == []
+
+
+def test_verify_names_every_problem(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    (folder.path / "plan.json").unlink()
+    os.truncate(folder.path / "kernels/libnoria_cpu.so", 7)
+    flip(folder.path / FILE, 0)
+    (folder.path / "graphs" / ".staged-file-x.graph").touch()
+    (folder.path / "notes.txt").touch()
+    (folder.path / "other").mkdir()
+    (folder.path / "other" / "link").symlink_to("nowhere")
+
+    lines = [line.removeprefix(f"{folder.path}: ") for line in folder.verify()]
+    assert [" ".join(line.split()[:5]) for line in lines] == [
+        f"{FILE} has the sha256 " + lines[0].split()[4],
+        "kernels/libnoria_cpu.so has 7 bytes, not",
+        "plan.json is missing",
+        "graphs/.staged-file-x.graph is left over from",
+        "notes.txt is not listed",
+        "other/link is not listed",
+    ]
+
+
+def test_verify_tells_a_damaged_manifest(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    flip(folder.path / MANIFEST, 40)
+
+    assert len(folder.verify()) == 1
+    assert "manifest.json is damaged" in folder.verify()[0]
+
+
+def test_verify_does_not_wait_and_does_not_mind_what_a_writer_stages(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    with SetFolder.open(folder.path).locked():
+        (folder.path / ".staged-x").touch()
+        assert folder.verify() == []
+    assert len(folder.verify()) == 1
+
+
+def test_what_dead_writers_left_is_removed_under_the_lock(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    whole = contents(folder.path)
+    for name in (".staged-manifest-manifest.json", "graphs/.staged-file-x.graph"):
+        (folder.path / name).write_bytes(b"half")
+    (folder.path / "graphs" / "unlisted.graph").write_bytes(b"whole")
+
+    with SetFolder.open(folder.path).locked():
+        assert contents(folder.path) == whole
+
+
+def test_a_writer_sees_what_others_published(tmp_path: Path) -> None:
+    first, second = begin(tmp_path / "set"), begin(tmp_path / "set")
+    add_graph(first, "a", b"a")
+
+    assert not second.has("a", graph_key("a"))
+    with second.locked():
+        assert second.has("a", graph_key("a"))
+        with second.locked():
+            add_graph(second, "b", b"b")
+
+    assert set(SetFolder.open(first.path).manifest.graphs) == {"a", "b"}
+
+
+def test_threads_of_one_object_publish_all(tmp_path: Path) -> None:
+    folder = begin(tmp_path / "set")
+    names = [f"graph_{index}" for index in range(12)]
+    threads = [threading.Thread(target=add_graph, args=(folder, n, n.encode())) for n in names]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+    assert {name: folder.read(name).decode() for name in names} == {n: n for n in names}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_disk_that_refuses_leaves_a_whole_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Each of the waits for the disk in turn is refused: three of files, then one of a folder."""
+    before = contents(small_set(tmp_path / "set").path)
+    for number in range(6):
+        path = shutil.copytree(tmp_path / "set", tmp_path / f"set_{number}")
+        folder = SetFolder.open(path)
+
+        with pytest.raises(SetError, match=f" cannot be written: {os.strerror(code)}$") as caught:
+            replace_with_refusal(folder, number, code, monkeypatch)
+
+        assert "\n" not in str(caught.value)
+        if number < 3:
+            assert contents(path) == before
+        found = SetFolder.open(path)
+        assert [line for line in found.verify() if "not listed" not in line] == []
+        assert {n: found.read(n) for n in GRAPHS if n != NAME} == {
+            n: data for n, data in GRAPHS.items() if n != NAME
+        }
+        add_graph(folder, NAME, b"replaced", version=2)
+        assert SetFolder.open(path).read(NAME) == b"replaced"
+        assert folder.verify() == []
+
+
+def replace_with_refusal(
+    folder: SetFolder, number: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replace a graph while the disk refuses the wait of this number."""
+    left = [number]
+
+    def fsync(file: int) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        add_graph(folder, NAME, b"replaced", version=2)
+
+
+def test_files_are_on_the_disk_before_they_appear_and_the_manifest_is_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_set(tmp_path / "set")
+    calls: list[str] = []
+    replace = Path.replace
+
+    def fsync(number: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{number}"))
+        calls.append(f"sync {path.relative_to(tmp_path)}")
+
+    def renamed(self: Path, target: Path) -> Path:
+        calls.append(f"rename to {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", renamed)
+    add_graph(folder, NAME, b"other", version=2)
+
+    assert calls == [
+        "sync set/.staged-unlisting-manifest.json",
+        f"sync set/graphs/.staged-file-{NAME}.graph",
+        "sync set/.staged-manifest-manifest.json",
+        "rename to manifest.json",
+        "sync set",
+        f"rename to {NAME}.graph",
+        "sync set/graphs",
+        "rename to manifest.json",
+        "sync set",
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["publish", "fail", "file", "damage", "other"]),
+            st.sampled_from("abc"),
+            st.integers(1, 2),
+            st.binary(max_size=4),
+        ),
+        max_size=10,
+    )
+)
+@settings(max_examples=25, deadline=None)
+def test_any_order_of_changes_gives_what_they_say(
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[tuple[str, str, int, bytes]],
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "set"
+    folder, other = begin(path), begin(path)
+    graphs: dict[str, tuple[int, bytes | None]] = {}
+    files: dict[str, bytes] = {}
+    for kind, name, version, data in changes:
+        if kind == "publish":
+            add_graph(folder, name, data, version)
+            known = graphs.get(name)
+            if known is None or known[0] != version or known[1] is None:
+                graphs[name] = (version, data)
+        elif kind == "fail":
+            folder.fail(name, data.hex(), key=graph_key(name, version), seconds=0)
+            known = graphs.get(name)
+            if known is None or known[0] != version or known[1] is None:
+                graphs[name] = (version, None)
+        elif kind == "file":
+            folder.publish_file(f"kernels/{name}", data)
+            files[f"kernels/{name}"] = data
+        elif kind == "other":
+            folder, other = other, folder
+        elif graphs.get(name, (0, None))[1] is not None:
+            (path / "graphs" / f"{name}.graph").unlink()
+            graphs[name] = (graphs[name][0], None)
+            add_graph(folder, name, data, graphs[name][0])
+            graphs[name] = (graphs[name][0], data)
+
+    found = SetFolder.open(path)
+    assert found.verify() == []
+    done = {n: graph for n, graph in found.manifest.graphs.items() if graph.status == "done"}
+    assert {n: found.read(n) for n in done} == {
+        n: data for n, (_, data) in graphs.items() if data is not None
+    }
+    assert {n: graph.key for n, graph in found.manifest.graphs.items()} == {
+        n: graph_key(n, version) for n, (version, _) in graphs.items()
+    }
+    assert {p: found.read_file(p) for p in found.manifest.files} == files
