@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -13,17 +14,21 @@ from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .assembly import assemble, build_model, kv_groups, limits_of
 from .backends import load_kernels
+from .compiled_set.folder import SetFolder
+from .compiled_set.identity import set_identity, set_key
+from .compiled_set.set_source import choose_source
 from .config import Config
 from .engine import Engine, EngineLimits
 from .errors import ConfigError, ModelError, RequestError
-from .graph_source import CompileHere
+from .graph_source import CompileHere, GraphSource
 from .graphs import CompiledGraphs, Progress
-from .kv_cache import CacheSize, KVCache, check_memory, size_cache
+from .kv_cache import CacheSize, KVCache, check_memory, size_cache, sized
 from .kv_cache_dtype import cache_scales
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner
 from .models.architecture import Architecture, expected_tensors
 from .models.decoder import Decoder
+from .models.kv_scales import KVScales
 from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan
 from .process_limits import free_memory_bytes, usable_cpus
@@ -71,8 +76,11 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     plan = bucket_plan(config, limits_of(config, kernels))  # refused before weights are read
     scales = cache_scales(config, source)
     model = build_model(config, source.architecture, kernels, source.tensors, scales)
-    cache_size = resolve_cache_size(config, source.architecture)
-    parts = assemble(config, model, kernels, cache_size, CompileHere(kernels))
+    folder = None if config.compiled is None else SetFolder.open(Path(config.compiled).expanduser())
+    cache_size = _cache_size(config, source.architecture, folder)
+    groups = sized(kv_groups(config, source.architecture), cache_size)
+    graphs = _graph_source(config, source.architecture, kernels, groups, scales, folder)
+    parts = assemble(config, model, kernels, cache_size, graphs)
     parts.graphs.compile(plan, progress)
     invariance = warm_up(
         parts.graphs, parts.cache, vocab_size=source.architecture.vocab_size, dtype=model.dtype
@@ -200,6 +208,33 @@ def resolve_cache_size(
         )
     check_memory(size, groups, reserved_bytes)
     return size
+
+
+def _cache_size(config: Config, architecture: Architecture, folder: SetFolder | None) -> CacheSize:
+    """Return the numbers of blocks of the compiled set; they are resolved only without one."""
+    groups = kv_groups(config, architecture)
+    if folder is None or len(folder.manifest.num_blocks) != len(groups):
+        return resolve_cache_size(config, architecture)
+    size = CacheSize(folder.manifest.num_blocks, f"of the compiled set {folder.path}")
+    check_memory(size, groups)
+    return size
+
+
+def _graph_source(
+    config: Config,
+    architecture: Architecture,
+    kernels: KernelSet,
+    groups: tuple[KVGroup, ...],
+    scales: tuple[KVScales, ...] | None,
+    folder: SetFolder | None,
+) -> GraphSource:
+    if folder is None:
+        return CompileHere(kernels)
+    identity = set_identity(
+        config, kernels, architecture=architecture, groups=groups, kv_scales=scales
+    )
+    may_compile = config.compile == "auto"
+    return choose_source(folder, set_key(identity, kernels), kernels, may_compile=may_compile)
 
 
 def _engine(

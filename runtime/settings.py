@@ -27,6 +27,7 @@ KVCacheDtype = Literal["auto", "fp8_e4m3"]
 Target = Literal["trn1", "inf2", "trn2", "trn3"]
 Spacing = Literal["powers_of_two", "exponential", "linear"]
 SchedulingPolicy = Literal["fcfs", "priority"]
+Compile = Literal["auto", "never"]
 SamplerFeature = Literal[
     "greedy",
     "top_k_top_p",
@@ -188,6 +189,14 @@ class Config:
             read=read_sizes,
             fits=CONTEXTS_FIT,
         ),
+    ]
+    compiled: Annotated[
+        str | None,
+        Setting("folder of a compiled set (noria compile -o) that graphs are loaded from", None),
+    ]
+    compile: Annotated[
+        Compile,
+        Setting("whether what the compiled set lacks may be compiled at start", "auto"),
     ]
     tensor_parallel_size: Annotated[
         int, Setting("devices that share the model; only 1 works so far", 1, low=1)

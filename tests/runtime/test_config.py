@@ -155,6 +155,8 @@ def test_one_setting_is_enough_and_all_others_are_resolved() -> None:
         decode_context_length_buckets=(2048,),
         tensor_parallel_size=1,
         scheduling_policy="fcfs",
+        compiled=None,
+        compile="auto",
         num_threads=None,
         sampler_features=("greedy", "top_k_top_p"),
         max_logprobs=20,

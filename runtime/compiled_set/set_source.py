@@ -1,0 +1,107 @@
+"""Executables from a compiled set; what it lacks is compiled here, or refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from ...kernels.kernel_set import KernelSet
+from ..errors import SetError
+from ..graph_source import CompileHere, GraphSource, Run
+from .folder import SetFolder
+from .key import Key, key_differences
+
+LOG = logging.getLogger(__name__)
+NUM_SHOWN = 5
+"""Fields of two keys that an error lists."""
+
+
+def choose_source(
+    folder: SetFolder, wanted: Key, kernels: KernelSet, *, may_compile: bool
+) -> GraphSource:
+    """Return where an engine's graphs come from: the set, or the compiler where it does not fit.
+
+    Args:
+        folder: the set.
+        wanted: the key of the engine's graphs.
+        kernels: of the target.
+        may_compile: whether what the set lacks is compiled.
+
+    Raises:
+        SetError: the set is for another key, and nothing may compile; lists what differs.
+    """
+    differences = key_differences(folder.manifest.key, wanted)
+    if not differences:
+        return FromSet(folder, kernels, may_compile=may_compile)
+    shown = "; ".join(differences[:NUM_SHOWN])
+    more = len(differences) - NUM_SHOWN
+    text = f"{folder.path} is a set for others: {shown}" + (f"; {more} more" if more > 0 else "")
+    if not may_compile:
+        raise SetError(f"{text}; nothing may be compiled: run noria compile")
+    LOG.warning("%s; every graph is compiled now", text)
+    return CompileHere(kernels)
+
+
+class FromSet(GraphSource):
+    """Loads what a set holds for exactly these graphs."""
+
+    def __init__(self, folder: SetFolder, kernels: KernelSet, *, may_compile: bool) -> None:
+        """Load with these kernels.
+
+        Args:
+            folder: a set whose key fits the engine.
+            kernels: of the target.
+            may_compile: compile what is missing or damaged, with a warning that names it.
+        """
+        self._folder = folder
+        self._kernels = kernels
+        self._compiler = CompileHere(kernels)
+        self._may_compile = may_compile
+        self.num_loaded = 0
+
+    @property
+    def num_compilations(self) -> int:
+        """Graphs that the set did not give."""
+        return self._compiler.num_compilations
+
+    def get(
+        self,
+        name: str,
+        key: Key,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Run:
+        """Load it.
+
+        Raises:
+            SetError: the set has no such graph, or its file is damaged, and nothing may compile.
+        """
+        try:
+            run = self._load(name, key, graph, inputs, outputs)
+        except SetError as error:
+            if not self._may_compile:
+                raise SetError(f"{error}; nothing may be compiled: run noria compile") from error
+            LOG.warning("%s; it is compiled now", error)
+            return self._compiler.get(name, key, graph, inputs, outputs)
+        self.num_loaded += 1
+        return run
+
+    def _load(
+        self,
+        name: str,
+        key: Key,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Run:
+        traced = self._folder.read(name)
+        differences = key_differences(self._folder.manifest.graphs[name].key, key)
+        if differences:
+            raise SetError(f"{self._folder.path}: graph {name} is another: {differences[0]}")
+        try:
+            return self._kernels.load(traced, graph, inputs, outputs)
+        except ValueError as error:
+            raise SetError(f"{self._folder.path}: graph {name} does not load: {error}") from error
