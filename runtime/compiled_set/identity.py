@@ -109,6 +109,13 @@ def set_key(identity: SetIdentity, kernels: KernelSet) -> Key:
     return key | {
         "kv_scales": _plain(scales),
         "sampler_features": sorted(set(identity.sampler_features)),
+        **code_key(kernels),
+    }
+
+
+def code_key(kernels: KernelSet) -> Key:
+    """Return the part of ``set_key`` that the code and this machine make, not a configuration."""
+    return {
         "kernels": {"name": kernels.name, **kernels.fingerprint},
         "torch": str(torch.__version__),
         "runtime_sources": source_digest(*GRAPH_SOURCES, folder=RUNTIME),

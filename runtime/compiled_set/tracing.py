@@ -1,0 +1,144 @@
+"""Graphs of a configuration without weights: which there are, and their traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..assembly import assemble, build_model, limits_of, tensors_without_memory
+from ..backends import load_kernels
+from ..config import Config
+from ..errors import SetError
+from ..graph_source import GraphSource, Run
+from ..kv_cache import CacheSize
+from ..models.architecture import Architecture
+from ..models.kv_scales import KVScales
+from ..planning import bucket_plan
+from ..scheduler_output import Phase
+from .key import Key
+
+MODEL_KINDS = frozenset(phase.value for phase in Phase)
+"""Of graphs that run the model: by far the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What graphs are made from, weights excepted; passes from process to process.
+
+    Attributes:
+        config: of the engine.
+        architecture: of its model.
+        kv_scales: of each layer's cache; None for a cache that has none.
+        num_blocks: of each KV group.
+    """
+
+    config: Config
+    architecture: Architecture
+    kv_scales: tuple[KVScales, ...] | None
+    num_blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGraph:
+    """A graph that a set has.
+
+    Attributes:
+        name: in its engine, and of its file.
+        key: what tells it from the other graphs of its set.
+        num_tensors: how many tensors it reads, which says how much there is to trace.
+    """
+
+    name: str
+    key: Key
+    num_tensors: int
+
+
+class Tracer:
+    """Traces graphs of a recipe, one at a time, on the device meta."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Build the model without weights and find all its graphs; this takes seconds.
+
+        Raises:
+            NoriaError: the target cannot run here.
+        """
+        config = recipe.config
+        self._kernels = load_kernels(config.backend, config.target).for_tracing()
+        dtype = getattr(torch, config.dtype)
+        tensors = tensors_without_memory(recipe.architecture, dtype)
+        model = build_model(config, recipe.architecture, self._kernels, tensors, recipe.kv_scales)
+        self._found = _Recorder()
+        size = CacheSize(recipe.num_blocks, "of the set")
+        parts = assemble(config, model, self._kernels, size, self._found)
+        parts.graphs.compile(bucket_plan(config, limits_of(config, self._kernels)), _no_progress)
+
+    @property
+    def graphs(self) -> tuple[ListedGraph, ...]:
+        """All graphs, those of models in the plan's order first, then the small ones."""
+        listed = [
+            ListedGraph(
+                name=name,
+                key=one.key,
+                num_tensors=_num_tensors(one.inputs),
+            )
+            for name, one in self._found.graphs.items()
+        ]
+        return tuple(sorted(listed, key=lambda graph: graph.key["kind"] not in MODEL_KINDS))
+
+    def trace(self, name: str) -> bytes:
+        """Return the trace of a graph, see ``KernelSet.trace``.
+
+        Raises:
+            SetError: there is none of this name.
+        """
+        if name not in self._found.graphs:
+            raise SetError(f"the configuration has no graph {name}")
+        one = self._found.graphs[name]
+        return self._kernels.trace(one.graph, one.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    key: Key
+    graph: nn.Module
+    inputs: Sequence[object]
+
+
+class _Recorder(GraphSource):
+    """Notes the graphs that are asked for and compiles none."""
+
+    num_compilations = 0
+
+    def __init__(self) -> None:
+        self.graphs: dict[str, _Found] = {}
+
+    def get(
+        self,
+        name: str,
+        key: Key,
+        graph: nn.Module,
+        inputs: Sequence[object],
+        outputs: Sequence[Tensor],
+    ) -> Run:
+        self.graphs[name] = _Found(key, graph, inputs)
+        return _never_run
+
+
+def _num_tensors(value: object) -> int:
+    """Count the tensors of nested arguments."""
+    if isinstance(value, Tensor):
+        return 1
+    parts = value.values() if isinstance(value, Mapping) else value
+    assert isinstance(parts, Iterable)
+    return sum(map(_num_tensors, parts))
+
+
+def _no_progress(label: str, num_done: int, total: int) -> None:
+    """Say nothing: listing takes a moment."""
+
+
+def _never_run() -> None:
+    raise AssertionError("graphs without memory are never run")

@@ -1,0 +1,208 @@
+"""Compiling a set: worker processes trace its graphs, this one hands them out and publishes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Protocol
+
+from ..errors import SetError
+from ..process_limits import free_memory_bytes, usable_cpus
+from .folder import SetFolder
+from .graph_states import GraphState, Report, State
+from .manifest import Manifest
+from .tracing import Recipe
+from .worker import Message, NotReady, Ready, Traced, Worker
+
+WORKER_BYTES = 512 * 2**20
+"""Memory of a worker with torch, one thread and graphs without weights, rounded up."""
+
+WANTED = "graphs"
+"""Fact of a set: the names of all graphs of the configuration that was compiled last."""
+
+
+class Tracing(Protocol):
+    """What is asked of a worker, see ``Worker``."""
+
+    connection: Connection
+
+    def hand(self, name: str) -> None:
+        """Let it trace a graph."""
+
+    def wait_for_end(self) -> str:
+        """Say how it ended, after the end of its connection."""
+
+    def stop(self) -> None:
+        """End it at once."""
+
+
+StartWorker = Callable[[Recipe], Tracing]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCount:
+    """How many workers there are to be, and what bounds their number."""
+
+    num: int
+    reason: str
+
+
+def count_workers(
+    wanted: int | None, *, free_bytes: int | None = None, num_cpus: int | None = None
+) -> WorkerCount:
+    """Return how many workers this machine can take, at least one.
+
+    There is one per CPU that this process may use, and one per ``WORKER_BYTES`` of memory that is
+    free now (of the machine, or of the container if that is less), and no more than ``wanted``.
+    """
+    free = free_memory_bytes() if free_bytes is None else free_bytes
+    cpus = usable_cpus() if num_cpus is None else num_cpus
+    size = WORKER_BYTES // 2**20
+    in_memory = WorkerCount(max(1, free // WORKER_BYTES), f"free memory, {size} MiB a worker")
+    bounds = [WorkerCount(max(1, cpus), f"{cpus} CPUs"), in_memory]
+    if wanted is not None:
+        bounds.insert(0, WorkerCount(wanted, "as asked for"))
+    return min(bounds, key=lambda bound: bound.num)
+
+
+class SetCompiler:
+    """Compiles what a set lacks, with workers that are restarted when the system kills them.
+
+    A graph that fails, or whose worker is killed, is noted in the set and does not stop the rest.
+    Another process may compile the same set: what it has published is not compiled here again,
+    so that a graph is traced at most once by each of them.
+    """
+
+    def __init__(
+        self, folder: SetFolder, recipe: Recipe, report: Report, start: StartWorker = Worker
+    ) -> None:
+        """Prepare for a set.
+
+        Args:
+            folder: the set.
+            recipe: of its graphs.
+            report: is told of every change.
+            start: makes a worker.
+        """
+        self.graphs: list[GraphState] = []
+        self._folder = folder
+        self._recipe = recipe
+        self._report = report
+        self._start = start
+        self._workers: dict[Connection, Tracing] = {}
+        self._in_work: dict[Connection, GraphState] = {}
+        self._is_listed = False
+
+    def run(self, num_workers: int) -> None:
+        """Compile all that is missing; what failed is in ``graphs`` and in the set.
+
+        However this ends, the workers end, and what was published stays.
+
+        Raises:
+            SetError: the set cannot be written, or no worker can start.
+        """
+        try:
+            self._add_workers(num_workers)
+            while self._workers:
+                for connection in wait([*self._workers]):
+                    assert isinstance(connection, Connection)
+                    self._receive(connection)
+                    self._report(self.graphs, len(self._workers))
+        finally:
+            for worker in self._workers.values():
+                worker.stop()
+
+    def _add_workers(self, num: int) -> None:
+        for _ in range(num):
+            worker = self._start(self._recipe)
+            self._workers[worker.connection] = worker
+        self._report(self.graphs, len(self._workers))
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            message: Message = connection.recv()
+        except (EOFError, OSError):
+            self._bury(connection)
+            return
+        if isinstance(message, NotReady):
+            raise SetError(f"no worker can start: {message.error_text.splitlines()[0]}")
+        if isinstance(message, Ready):
+            self._list(message)
+        else:
+            self._publish(self._in_work.pop(connection), message)
+        self._hand_next(connection)
+
+    def _list(self, message: Ready) -> None:
+        if not self._is_listed:
+            self._is_listed = True
+            self.graphs += (GraphState(g.name, g.key, g.num_tensors) for g in message.graphs)
+            names = [graph.name for graph in self.graphs]
+            with self._folder.locked():
+                if self._folder.manifest.facts.get(WANTED) != names:
+                    self._folder.record({WANTED: names})
+                for graph in self.graphs:
+                    self._note_if_there(graph)
+
+    def _hand_next(self, connection: Connection) -> None:
+        """Hand out the next graph that nobody has published; without one, the worker ends."""
+        for graph in self.graphs:
+            if graph.state is not State.WAITING:
+                continue
+            with self._folder.locked():  # shows what others have published
+                self._note_if_there(graph)
+            if graph.state is State.WAITING:
+                graph.state, graph.since = State.COMPILING, time.monotonic()
+                self._in_work[connection] = graph
+                self._workers[connection].hand(graph.name)
+                return
+        self._workers.pop(connection).stop()
+
+    def _note_if_there(self, graph: GraphState) -> None:
+        if self._folder.has(graph.name, graph.key):
+            entry = self._folder.manifest.graphs[graph.name]
+            graph.state, graph.seconds = State.THERE, entry.seconds
+            graph.num_bytes, graph.peak_bytes = entry.file.size, entry.peak_bytes
+
+    def _publish(self, graph: GraphState, traced: Traced) -> None:
+        if traced.data is None:
+            self._fail(graph, traced.error_text, traced.seconds)
+        else:
+            self._folder.publish(
+                graph.name,
+                traced.data,
+                key=graph.key,
+                seconds=traced.seconds,
+                peak_bytes=traced.peak_bytes,
+            )
+            graph.state, graph.num_bytes = State.DONE, len(traced.data)
+        graph.seconds, graph.peak_bytes = traced.seconds, traced.peak_bytes
+
+    def _fail(self, graph: GraphState, error_text: str, seconds: float) -> None:
+        self._folder.fail(graph.name, error_text, key=graph.key, seconds=seconds)
+        graph.state, graph.error = State.FAILED, error_text.splitlines()[0]
+        graph.seconds = seconds
+
+    def _bury(self, connection: Connection) -> None:
+        """Note what a worker that is gone was doing, and start another for what is left."""
+        worker = self._workers.pop(connection)
+        end = worker.wait_for_end()
+        worker.stop()
+        graph = self._in_work.pop(connection, None)
+        if graph is not None:
+            self._fail(
+                graph, f"while this graph was compiled, {end}", time.monotonic() - graph.since
+            )
+            if any(one.state is State.WAITING for one in self.graphs):
+                self._add_workers(1)
+        elif not self._workers:
+            raise SetError(f"no worker can start: {end}")
+
+
+def missing_graphs(manifest: Manifest) -> list[str]:
+    """Return the names of graphs that a set was to have and has not: it was interrupted, say."""
+    wanted = manifest.facts.get(WANTED, ())
+    assert isinstance(wanted, list | tuple)
+    done = {graph.name for graph in manifest.graphs.values() if graph.status == "done"}
+    return [name for name in wanted if name not in done]

@@ -1,0 +1,130 @@
+"""The local cache of sets: what is listed, found and of no use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from small_sets import small_set
+
+from noria.runtime.backends import load_kernels
+from noria.runtime.compiled_set.folder import SetFolder
+from noria.runtime.compiled_set.identity import code_key
+from noria.runtime.compiled_set.local_cache import (
+    DAY_S,
+    cached_sets,
+    find_set,
+    remove_leftovers_of,
+    remove_set,
+    useless,
+)
+from noria.runtime.errors import SetError
+
+
+def current_set(path: Path) -> SetFolder:
+    """Make a set as this version makes them."""
+    key = {"backend": "reference", "target": None, **code_key(load_kernels("reference", None))}
+    return SetFolder.prepare(path, key=key, num_blocks=[9])
+
+
+def reason_of(path: Path, max_age_days: float | None = None) -> str | None:
+    return useless(find_set(path.parent, path.name), max_age_days=max_age_days)
+
+
+def test_a_missing_folder_has_no_sets(tmp_path: Path) -> None:
+    assert cached_sets(tmp_path / "none") == []
+
+
+def test_sets_are_listed_by_age_with_their_sizes(tmp_path: Path) -> None:
+    small_set(tmp_path / "aa")
+    small_set(tmp_path / "bb")
+    os.utime(tmp_path / "aa" / "manifest.json", (0, time.time() - 3 * DAY_S))
+
+    young, old = cached_sets(tmp_path)
+
+    assert [young.key, old.key] == ["bb", "aa"]
+    assert old.age_s == pytest.approx(3 * DAY_S, abs=60)
+    assert young.num_bytes == sum(f.stat().st_size for f in (tmp_path / "bb").rglob("*.*"))
+    assert young.model == "tiny"
+
+
+def test_a_set_is_found_by_the_beginning_of_its_key(tmp_path: Path) -> None:
+    current_set(tmp_path / "abc")
+    current_set(tmp_path / "abd")
+
+    assert find_set(tmp_path, "abd").key == "abd"
+    with pytest.raises(SetError, match="begins the keys of 2 sets: abc, abd"):
+        find_set(tmp_path, "ab")
+    for key in ("x", "", "../" + tmp_path.name):
+        with pytest.raises(SetError, match="no set whose key begins with"):
+            find_set(tmp_path, key)
+
+
+def test_what_this_version_made_is_of_use_until_it_is_old(tmp_path: Path) -> None:
+    current_set(tmp_path / "aa")
+    os.utime(tmp_path / "aa" / "manifest.json", (0, time.time() - 3 * DAY_S))
+
+    assert reason_of(tmp_path / "aa") is None
+    assert reason_of(tmp_path / "aa", 4) is None
+    assert reason_of(tmp_path / "aa", 2) == "unchanged for 3 days"
+
+
+@pytest.mark.parametrize("field", ["torch", "kernels", "runtime_sources"])
+def test_what_other_code_made_is_of_no_use(tmp_path: Path, field: str) -> None:
+    key = {**current_set(tmp_path / "aa").manifest.key, field: "another"}
+    SetFolder.prepare(tmp_path / "bb", key=key, num_blocks=[9])
+
+    reason = reason_of(tmp_path / "bb")
+
+    assert reason == "made by another version of the code, of torch or on another machine"
+
+
+def test_a_damaged_set_is_of_no_use(tmp_path: Path) -> None:
+    """E05: a graph that is cut short, then no manifest at all."""
+    current_set(tmp_path / "aa").publish("g", b"data", key={}, seconds=1, peak_bytes=1)
+    (tmp_path / "aa" / "graphs" / "g.graph").write_bytes(b"da")
+    current_set(tmp_path / "bb")
+    (tmp_path / "bb" / "manifest.json").unlink()
+
+    assert reason_of(tmp_path / "aa") == "damaged"
+    assert reason_of(tmp_path / "bb") == "damaged"
+
+
+def test_a_set_of_a_newer_format_stays(tmp_path: Path) -> None:
+    """Another version of Noria, which shares the cache, reads it."""
+    path = tmp_path / "aa"
+    current_set(path)
+    newer = path.joinpath("manifest.json").read_bytes().replace(b'"format": 1', b'"format": 99')
+    body = newer[: newer.rindex(b',\n "sha256"')]
+    digest = hashlib.sha256(body).hexdigest().encode()
+    (path / "manifest.json").write_bytes(body + b',\n "sha256": "' + digest + b'"\n}\n')
+
+    assert reason_of(path) is None
+
+
+def test_a_set_vanishes_at_once_and_what_killed_removals_left_goes_later(tmp_path: Path) -> None:
+    current_set(tmp_path / "aa")
+    (tmp_path / ".removed-bb" / "graphs").mkdir(parents=True)
+
+    remove_set(tmp_path / "aa")
+    remove_leftovers_of(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_set_that_is_written_is_removed_after_that(tmp_path: Path) -> None:
+    """E08: nobody deletes a set under a writer's hands."""
+    folder = current_set(tmp_path / "aa")
+    remover = threading.Thread(target=remove_set, args=(tmp_path / "aa",))
+    with folder.locked():
+        remover.start()
+        remover.join(0.3)
+        was_there = (tmp_path / "aa" / "manifest.json").exists()
+    remover.join(30)
+
+    assert was_there
+    assert not (tmp_path / "aa").exists()
