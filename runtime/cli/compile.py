@@ -1,4 +1,4 @@
-"""``noria compile``: build and warm every graph, and report what that took."""
+"""``noria compile``: every graph of a configuration, into a set or in this process only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import load_config
+from .failures import EXIT_STATUSES, SOME_FAILED, UserMistake
 from .progress import Progress, show_progress
+from .set_progress import show_graphs
+from .set_tables import graphs_text, set_text
 from .tables import format_table, size_text
 
 if TYPE_CHECKING:
@@ -19,15 +22,60 @@ if TYPE_CHECKING:
     from ..loading import LoadedEngine
 
 
-@click.command("compile")
+@click.command("compile", epilog=EXIT_STATUSES)
 @click.argument("config", type=click.Path(path_type=Path))
-def compile_graphs(config: Path) -> None:
-    """Compile and run every graph of a configuration once.
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write a compiled set to this folder; what is there already is not compiled again.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes that compile, with -o; at most one per CPU and per 512 MiB of free memory.",
+)
+def compile_graphs(config: Path, output: Path | None, workers: int | None) -> None:
+    """Compile every graph of a configuration.
 
-    Shows the seconds of each graph, whether logits are the same bits in all of them, and the
-    memory that weights and KV cache take. Nothing is written to disk yet.
+    With -o DIR, graphs go into a compiled set, which has no weights. The largest come first.
+    Worker processes compile them: as many as --workers, as there are CPUs, or as free memory has
+    512 MiB, whichever is least. A graph that fails does not stop the others; the whole error is
+    in DIR/errors. Interrupted, run it again: only what is missing is compiled. Several may write
+    to one folder at once.
+
+    Without -o, graphs are compiled and run once in this process, and nothing is written. Shows
+    the seconds of each graph, whether logits are the same bits in all of them, and the memory
+    that weights and KV cache take.
     """
     settings = load_config(config)
+    if output is not None:
+        _compile_set(settings, output, workers)
+    elif workers is not None:
+        raise UserMistake("--workers: only with -o, which compiles in processes of their own")
+    else:
+        _compile_here(settings)
+
+
+def _compile_set(config: Config, path: Path, workers: int | None) -> None:
+    """Compile what the set lacks; exit with SOME_FAILED if it lacks some of it still."""
+    from ..compiled_set.compiling import compile_set
+
+    start = time.monotonic()
+    with show_graphs() as report:
+        compiled = compile_set(config, path, workers=workers, report=report)
+    click.echo(graphs_text(compiled.graphs))
+    click.echo()
+    click.echo(set_text(compiled, time.monotonic() - start))
+    for graph in compiled.failed:
+        entry = compiled.folder.manifest.graphs[graph.name]
+        click.echo(f"{graph.name} failed: {graph.error} ({path / entry.file.path})", err=True)
+    if compiled.failed:
+        click.get_current_context().exit(SOME_FAILED)
+
+
+def _compile_here(settings: Config) -> None:
     from ..llm import LLM
 
     with show_progress("compile") as progress:
@@ -39,7 +87,7 @@ def compile_graphs(config: Path) -> None:
     click.echo(_pool_text(settings, loaded))
     click.echo(_memory_text(settings, loaded))
     click.echo(str(loaded.invariance))
-    click.echo("Nothing was written to disk: compiled graphs live as long as their process.")
+    click.echo("Nothing was written to disk: -o DIR writes a compiled set.")
 
 
 class _Stopwatch:

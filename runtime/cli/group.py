@@ -16,6 +16,7 @@ from .fetch import fetch
 from .generate import generate
 from .kernels import kernels
 from .plan import plan
+from .set_commands import bundle, cache, unbundle, verify
 
 
 class Commands(click.Group):
@@ -53,5 +54,9 @@ def show_version() -> None:
         click.echo("torch is not installed")
 
 
-for command in (check, plan, fetch, compile_graphs, generate, bench, kernels):
+COMMANDS = (
+    *(check, plan, fetch, compile_graphs, generate, bench, kernels),
+    *(verify, bundle, unbundle, cache),
+)
+for command in COMMANDS:
     main.add_command(command)
