@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config import Config, load_config
+from ..config import Config, parse_config
 from ..interrupts import held_interrupts
+from ..yaml_reader import read_yaml
 from .failures import EXIT_STATUSES, SOME_FAILED
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
@@ -40,6 +41,17 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Write results as JSON lines, each as soon as it is finished; - is stdout.",
 )
+@click.option(
+    "--compiled",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Load graphs from this compiled set; replaces the setting compiled.",
+)
+@click.option(
+    "--require-compiled",
+    is_flag=True,
+    help="Compile nothing: refuse what the set lacks, and say which fields of the key differ.",
+)
 @click.option("--chat", is_flag=True, help="Make each text the user's message of a chat.")
 @click.option("--max-tokens", type=int, help="Most new tokens per prompt.")
 @click.option("--temperature", type=float, help="0 takes the likeliest token.")
@@ -47,7 +59,14 @@ if TYPE_CHECKING:
 @click.option("--top-k", type=int, help="Sample among this many likeliest tokens.")
 @click.option("--seed", type=int, help="Same seed, same tokens; used for every prompt.")
 def generate(
-    config: Path, prompts: Path, output: Path | None, *, chat: bool, **sampling: float | None
+    config: Path,
+    prompts: Path,
+    output: Path | None,
+    *,
+    compiled: Path | None,
+    require_compiled: bool,
+    chat: bool,
+    **sampling: float | None,
 ) -> None:
     """Generate for every prompt of a file.
 
@@ -69,7 +88,7 @@ def generate(
     samples, also where one of them failed. Without -o, texts are printed in the order of the
     prompts.
     """
-    settings = load_config(config)
+    settings = _settings(config, compiled, require_compiled)
     given = {key: value for key, value in sampling.items() if value is not None}
     params = replace(settings.sampling, **given)  # type: ignore[arg-type]
     lines = read_prompts(prompts, params, chat=chat)
@@ -82,6 +101,16 @@ def generate(
         tally = _run(llm, lines, writer)
     if tally.num_failed:
         click.get_current_context().exit(SOME_FAILED)
+
+
+def _settings(path: Path, compiled: Path | None, require_compiled: bool) -> Config:
+    """Read the configuration with what the options say about compiled graphs in it."""
+    given = read_yaml(path)
+    if isinstance(given, Mapping):
+        options = {"compiled": str(compiled)} if compiled is not None else {}
+        options |= {"compile": "never"} if require_compiled else {}
+        given = {**given, **options}
+    return parse_config(given, source=str(path))
 
 
 def _model_files(settings: Config) -> dict[str, Path]:

@@ -13,12 +13,14 @@ import pytest
 from click.testing import Result
 from thread_workers import ThreadContext
 
+from noria.kernels.reference import ReferenceKernels
 from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.tracing import Tracer
 from noria.runtime.compiled_set.workers import missing_graphs
 
 Run = Callable[..., Result]
+COMPILE = ReferenceKernels.compile
 
 
 @pytest.fixture
@@ -121,6 +123,41 @@ def test_verify_of_no_folder_is_a_mistake(run: Run, tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert result.stderr == f"Error: {tmp_path / 'none'} is no folder\n"
+
+
+def test_generate_takes_graphs_from_a_set_and_nothing_else(
+    run: Run,
+    config: Path,
+    make_config: Callable[..., Path],
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E02: what differs between the set and the configuration is named, old against new."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("one\ntwo is longer\n")
+    options = ("--prompts", prompts, "--compiled", made, "--require-compiled")
+    other = make_config("other.yaml", dtype="float64")
+    here = run("generate", config, "--prompts", prompts)
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("a graph was compiled")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReferenceKernels, "compile", refuse)
+        patch.setattr(ReferenceKernels, "load", lambda self, traced, *graph: COMPILE(self, *graph))
+        loaded = run("generate", config, *options)
+    differs = run("generate", other, *options)
+    (made / "graphs" / "decode_s4_c64.graph").unlink()
+    missing = run("generate", config, *options)
+    no_set = run("generate", config, "--prompts", prompts, "--require-compiled")
+
+    assert loaded.exit_code == 0, loaded.output
+    assert loaded.stdout == here.stdout
+    assert [one.exit_code for one in (differs, missing, no_set)] == [2, 2, 2]
+    assert 'dtype: "float32" in the set, "float64" here' in differs.stderr
+    assert "decode_s4_c64.graph is missing; nothing may be compiled" in missing.stderr
+    assert "compile: is never, and compiled names no set" in no_set.stderr
 
 
 @pytest.mark.parametrize("name", ["set.tar", "set.tar.gz"])
