@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,14 @@ def test_e08_a_set_that_is_deleted_and_begun_again_while_a_writer_waits(tmp_path
     second = SetFolder.open(folder.path)
     waiting = threading.Thread(target=add_graph, args=(second, "late", b"late"))
 
-    with folder.locked():
-        waiting.start()
-        waiting.join(timeout=0.1)
-        shutil.rmtree(folder.path)
-        small_set(folder.path)
+    with ExitStack() as renewed:
+        with folder.locked():
+            waiting.start()
+            waiting.join(timeout=0.1)
+            shutil.rmtree(folder.path)
+            renewed.enter_context(small_set(folder.path).locked())
+        waiting.join(timeout=0.2)
+        assert waiting.is_alive()
     waiting.join(timeout=30)
 
     found = SetFolder.open(folder.path)

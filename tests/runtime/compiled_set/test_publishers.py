@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.manifest import MANIFEST
 
 NUM_ROUNDS = 10
+MAX_SECONDS = 60
 
 
 class Reader:
@@ -61,8 +63,10 @@ def run_round(publishers: list[subprocess.Popen[str]], path: Path) -> tuple[list
     for publisher in publishers:
         assert publisher.stdin is not None
         publisher.stdin.flush()
+    end = time.monotonic() + MAX_SECONDS
     while len(reader.seen) < len(NAMES):
         reader.look()
+        assert time.monotonic() < end, reader.seen.keys()
         assert all(publisher.poll() is None for publisher in publishers)
     answers = [publisher.stdout.readline() for publisher in publishers if publisher.stdout]
     reader.look()
