@@ -9,6 +9,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 CASES = {
+    "E": (1, 2, 4, 5, 6, 8),  # keys and files of compiled graphs
     "F": (1, 3, 5, 6),  # scheduling, exhaustion, preemption
     "H": (1, 2, 3, 4, 7, 8, 9),  # tokenizers, chat templates, texts
     "I": (1, 2, 3, 4, 6, 8, 9, 11),  # sampling, penalties, logprobs
