@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -36,6 +37,13 @@ class KernelSet(SamplerOperators, Protocol):
         """What of the target's code and of this machine may change a graph or its results.
 
         Equal in every process, folder and environment that runs the same code on such a machine.
+        """
+
+    @property
+    def library(self) -> Path | None:
+        """The native library that these kernels run, None where there is none.
+
+        On a machine of the same fingerprint it runs as it is: nothing has to be built there.
         """
 
     def make_linear(

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from ..kernels.kernel_set import KernelSet
 from .errors import BackendError
 
 
-def _cpu(device: str | None) -> KernelSet:
+def _cpu(device: str | None, library: Path | None) -> KernelSet:
     from ..kernels.cpu import CpuKernels
 
-    return CpuKernels()
+    return CpuKernels(built=library)
 
 
-def _reference(device: str | None) -> KernelSet:
+def _reference(device: str | None, library: Path | None) -> KernelSet:
     from ..kernels.reference import ReferenceKernels
 
     return ReferenceKernels()
 
 
-def _neuron_sim(device: str | None) -> KernelSet:
+def _neuron_sim(device: str | None, library: Path | None) -> KernelSet:
     try:
         from ..kernels.nki.target import NkiSimKernels
     except ImportError as error:
@@ -36,15 +37,22 @@ def _neuron_sim(device: str | None) -> KernelSet:
         raise BackendError(f"backend: neuron-sim: {error}") from error
 
 
-RUNNABLE: Mapping[str, Callable[[str | None], KernelSet]] = MappingProxyType(
+RUNNABLE: Mapping[str, Callable[[str | None, Path | None], KernelSet]] = MappingProxyType(
     {"cpu": _cpu, "reference": _reference, "neuron-sim": _neuron_sim}
 )
 
 OLD_GENERATIONS = ("trn1", "inf2")
 
 
-def load_kernels(backend: str, device: str | None = None) -> KernelSet:
+def load_kernels(
+    backend: str, device: str | None = None, *, library: Path | None = None
+) -> KernelSet:
     """Return the kernels of a backend for a device generation (``target:``).
+
+    Args:
+        backend: its name.
+        device: the generation.
+        library: of native kernels, built for a machine like this one: it is not built again.
 
     Raises:
         BackendError: it cannot run in this version, or nowhere.
@@ -60,4 +68,4 @@ def load_kernels(backend: str, device: str | None = None) -> KernelSet:
             f"backend: {backend} cannot run in this version of Noria, which checks and plans for "
             f"it only; backends that run: {', '.join(RUNNABLE)}"
         )
-    return RUNNABLE[backend](device)
+    return RUNNABLE[backend](device, library)

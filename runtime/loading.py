@@ -16,6 +16,7 @@ from .assembly import assemble, build_model, kv_groups, limits_of
 from .backends import load_kernels
 from .compiled_set.folder import SetFolder
 from .compiled_set.identity import set_identity, set_key
+from .compiled_set.native_library import library_of
 from .compiled_set.set_source import choose_source
 from .config import Config
 from .engine import Engine, EngineLimits
@@ -65,7 +66,8 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     Raises:
         NoriaError: the configuration and the model or this machine do not fit together.
     """
-    kernels = load_kernels(config.backend, config.target)
+    folder = None if config.compiled is None else SetFolder.open(Path(config.compiled).expanduser())
+    kernels = _kernels(config, folder)
     _set_num_threads(config.num_threads)
     source = open_model(config.model, tokenizer=config.tokenizer)
     check_model_len(config, source.architecture)
@@ -76,7 +78,6 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     plan = bucket_plan(config, limits_of(config, kernels))  # refused before weights are read
     scales = cache_scales(config, source)
     model = build_model(config, source.architecture, kernels, source.tensors, scales)
-    folder = None if config.compiled is None else SetFolder.open(Path(config.compiled).expanduser())
     cache_size = _cache_size(config, source.architecture, folder)
     groups = sized(kv_groups(config, source.architecture), cache_size)
     graphs = _graph_source(config, source.architecture, kernels, groups, scales, folder)
@@ -218,6 +219,16 @@ def _cache_size(config: Config, architecture: Architecture, folder: SetFolder | 
     size = CacheSize(folder.manifest.num_blocks, f"of the compiled set {folder.path}")
     check_memory(size, groups)
     return size
+
+
+def _kernels(config: Config, folder: SetFolder | None) -> KernelSet:
+    """Return the kernels of the configured backend, with the native library of the set."""
+    library = None
+    if folder is not None and config.backend == "cpu":
+        from ..kernels.cpu.build import detect_instruction_set
+
+        library = library_of(folder, detect_instruction_set().name)
+    return load_kernels(config.backend, config.target, library=library)
 
 
 def _graph_source(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +65,7 @@ class TorchKernels(ReferenceKernels, CpuKernels):
 
     name = "cpu"
 
-    def __init__(self, compiler: str | None = None) -> None:
+    def __init__(self, compiler: str | None = None, built: Path | None = None) -> None:
         """Need nothing."""
         super().__init__()
 
@@ -76,6 +77,10 @@ class TorchKernels(ReferenceKernels, CpuKernels):
             "compiler": "none",
             "sources": source_digest("*.py", "cpu/*.py", "reference/*.py"),
         }
+
+    @property
+    def library(self) -> None:
+        """None: there is no compiler to build one."""
 
     def for_tracing(self) -> TorchKernels:
         """Return these kernels: a trace of theirs is empty."""

@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -44,6 +45,7 @@ class Library:
 
     def __init__(self, path: str) -> None:
         """Load the library from a file."""
+        self.path = path
         self._library = ctypes.CDLL(path)
         self._run = self._library.noria_run
         self._run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
@@ -96,19 +98,25 @@ def _encode(arg: Argument) -> int:
     return arg
 
 
-def load_library(compiler: str | None = None) -> Library:
-    """Build (at most once per machine) and load the library.
+def load_library(compiler: str | None = None, built: Path | None = None) -> Library:
+    """Load the library; build it first (at most once per machine) where it is not there.
 
-    ``compiler`` is its path; None looks on PATH.
+    Args:
+        compiler: its path; None looks on PATH.
+        built: a library that was built for this machine's instruction set.
 
     Raises:
         BuildError: there is no C++ compiler, it failed, or its result cannot be kept or loaded.
     """
-    compiler = compiler or find_compiler()
-    if compiler is None:
-        raise BuildError(f"no C++ compiler (g++ or c++) is on PATH; {INSTALL}")
-    path = build(compiler, detect_instruction_set())
+    path = built or _build(compiler)
     try:
         return Library(str(path))
     except OSError as error:  # no library of OpenMP, or a cache in which nothing may be executed
         raise BuildError(f"the built kernels cannot be loaded: {error}; {INSTALL}") from error
+
+
+def _build(compiler: str | None) -> Path:
+    compiler = compiler or find_compiler()
+    if compiler is None:
+        raise BuildError(f"no C++ compiler (g++ or c++) is on PATH; {INSTALL}")
+    return build(compiler, detect_instruction_set())

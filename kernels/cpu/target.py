@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -40,12 +41,17 @@ class CpuKernels(CpuSamplerOperators):
     fold_blocks = 1
     head_dim_multiple = 8
 
-    def __new__(cls, compiler: str | None = None) -> CpuKernels:
-        """Choose the class that can run here; ``compiler`` is a path, None looks on PATH."""
+    def __new__(cls, compiler: str | None = None, built: Path | None = None) -> CpuKernels:
+        """Choose the class that can run here.
+
+        Args:
+            compiler: its path; None looks on PATH.
+            built: a library that was built for this machine's instruction set; nothing is built.
+        """
         if cls is not CpuKernels:
             return object.__new__(cls)
         try:
-            library = load_library(compiler)
+            library = load_library(compiler, built)
         except BuildError as error:
             from .fallback import TorchKernels
 
@@ -59,7 +65,7 @@ class CpuKernels(CpuSamplerOperators):
         kernels._library = library
         return kernels
 
-    def __init__(self, compiler: str | None = None) -> None:
+    def __init__(self, compiler: str | None = None, built: Path | None = None) -> None:
         """Start with no memory; ``__new__`` has loaded the library."""
         self._arena = Arena()
         self._pool = BufferPool(self._arena)
@@ -73,6 +79,11 @@ class CpuKernels(CpuSamplerOperators):
             "sources": source_digest("*.py", "cpu/*.py"),
             "trace_format": str(FORMAT),
         }
+
+    @property
+    def library(self) -> Path | None:
+        """The library of C++ kernels."""
+        return Path(self._library.path)
 
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype

@@ -53,6 +53,10 @@ class ReferenceKernels:
         """The sources: nothing is compiled, and torch itself is the caller's to name."""
         return {"sources": source_digest("*.py", "reference/*.py")}
 
+    @property
+    def library(self) -> None:
+        """None: these kernels are torch's."""
+
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return zeros."""
         return torch.zeros(tuple(shape), dtype=dtype)

@@ -24,6 +24,7 @@ from .folder import SetFolder
 from .graph_states import GraphState, Report, State
 from .identity import set_identity, set_key
 from .key import Key
+from .native_library import LIBRARY
 from .tracing import Recipe
 from .worker import Worker
 from .workers import SetCompiler, StartWorker, WorkerCount, count_workers
@@ -79,6 +80,8 @@ def compile_set(
     kernels = load_kernels(config.backend, config.target)
     recipe = _recipe(config, path)
     folder = SetFolder.prepare(path, key=_key(recipe, kernels), num_blocks=recipe.num_blocks)
+    if kernels.library is not None:
+        folder.publish_file(LIBRARY, kernels.library.read_bytes())
     folder.publish_file(PLAN, _plan_text(config, kernels).encode())
     resolved = yaml.safe_dump(config.to_mapping(), sort_keys=False)
     folder.publish_file(CONFIG, resolved.encode())

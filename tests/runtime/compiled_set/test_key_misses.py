@@ -126,6 +126,8 @@ CHANGE_NOTHING: dict[str, Any] = {
     "tokenizer": "elsewhere",
     "kv_cache_memory_bytes": 2**30,
     "scheduling_policy": "priority",
+    "compiled": "a/set",
+    "compile": "never",
     "num_threads": 1,
     "sampling": None,
     "seed": 7,
