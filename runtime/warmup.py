@@ -20,7 +20,7 @@ from .errors import ModelError
 from .graph_spec import GraphLayout, slot_mapping_name
 from .graphs import CompiledGraph, CompiledGraphs
 from .kv_cache import KVCache
-from .model_inputs import Int32Array, fill_padding, fill_step
+from .model_inputs import Int32Array, fill_step
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 
 PROBE_LEN = 3
@@ -64,7 +64,7 @@ class InvarianceReport:
 def warm_up(
     graphs: CompiledGraphs, cache: KVCache, *, vocab_size: int, dtype: torch.dtype
 ) -> InvarianceReport:
-    """Run every graph on padding and on the probe; leave the cache as it was.
+    """Run every graph on the probe; leave the cache as it was.
 
     The first graph is the largest prefill: it writes the context that decode graphs read.
 
@@ -76,8 +76,6 @@ def warm_up(
     expected: Tensor | None = None
     differing = []
     for graph in models:
-        fill_padding(graph.arrays, graph.spec)
-        graph.run()
         for logits_V in probe.run(graph, graphs.layout):
             if expected is None:
                 expected = logits_V.clone()

@@ -18,6 +18,7 @@ HUGE_PAGE = 2 * 2**20
 """Bytes of a large page on x86-64 and on Arm with small pages of 4 KiB."""
 _PIECE = 32 * HUGE_PAGE
 _LINE = 64
+_PAGE = 4096
 
 
 class Arena:
@@ -47,7 +48,8 @@ class Arena:
         flat = torch.frombuffer(self._piece, dtype=dtype, count=count, offset=self._start)
         self._start += -(-num_bytes // _LINE) * _LINE
         # Memory is new, and so zero, but pages that nobody wrote to would come one by one later.
-        return flat.zero_().view(tuple(shape))
+        flat.view(torch.uint8)[::_PAGE].zero_()
+        return flat.view(tuple(shape))
 
 
 class NoMemory(Arena):

@@ -12,7 +12,7 @@ from noria.bucketing import BucketLists, PlanLimits, PrefillBucket, plan_buckets
 from noria.kernels.contract import num_blocks_for
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
-from noria.runtime import warmup
+from noria.runtime import model_inputs, warmup
 from noria.runtime.block_table import BlockTable
 from noria.runtime.errors import RequestError
 from noria.runtime.graph_spec import GraphLayout, GroupLayout, graph_spec
@@ -214,13 +214,13 @@ def test_d09_warm_up_of_rows_wider_than_a_block_writes_nothing(make_engine, make
 
 def test_d09_dummy_slots_of_a_formula_are_found(make_engine, make_shape, monkeypatch):
     """request * block size + position, with position beyond the block."""
-    fill_padding = warmup.fill_padding
+    fill_padding = model_inputs.fill_padding
 
     def with_dummy_slots(arrays, spec):
         fill_padding(arrays, spec)
         rows = np.arange(len(arrays["slot_mapping_0"]), dtype=np.int32)
         arrays["slot_mapping_0"][:] = rows // 8 * BLOCK_SIZE + rows % 8
 
-    monkeypatch.setattr(warmup, "fill_padding", with_dummy_slots)
+    monkeypatch.setattr(model_inputs, "fill_padding", with_dummy_slots)
 
     assert not warm(make_wide_engine(make_engine, make_shape, ReferenceKernels()))
