@@ -13,7 +13,7 @@ from ..kernels.contract import PAD_BLOCK_ID
 from ..kernels.kernel_set import KernelSet
 from .block_table import BlockCopy
 from .compiled_set.identity import copy_key
-from .graph_source import GraphSource
+from .graph_source import EngineGraph, GraphSource
 from .kv_cache import KVCache
 from .model_inputs import Int32Array
 
@@ -86,7 +86,8 @@ def _compile(
     layers = cache.groups[group].layers
     caches = [[caches[layer] for layer in layers] for caches in (cache.keys, cache.values)]
     inputs = [*caches, sources, destinations]
-    run = source.get(f"copy_blocks_{group}", copy_key(group, size), CopyBlocks(kernels), inputs, [])
+    name, key = f"copy_blocks_{group}", copy_key(group, size)
+    run = source.get(EngineGraph(name, key, CopyBlocks(kernels), inputs, []))
     return CopyGraph(_array(sources), _array(destinations), run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -13,6 +14,25 @@ from .compiled_set.key import Key
 
 Run = Callable[[], None]
 """Runs a graph once over its static buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineGraph:
+    """A graph that an engine runs.
+
+    Attributes:
+        name: in its engine, fit for a file.
+        key: what tells it from the other graphs of its engine.
+        module: what is run.
+        inputs: its argument list, (nested) static buffers.
+        outputs: where its results go.
+    """
+
+    name: str
+    key: Key
+    module: nn.Module
+    inputs: Sequence[object]
+    outputs: Sequence[Tensor]
 
 
 class GraphSource(Protocol):
@@ -25,23 +45,8 @@ class GraphSource(Protocol):
         ...
 
     @abstractmethod
-    def get(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Run:
-        """Return the executable of a graph over these very buffers, see ``KernelSet.compile``.
-
-        Args:
-            name: of the graph in its engine, fit for a file.
-            key: what tells it from the other graphs of its engine.
-            graph: what is run.
-            inputs: its argument list, (nested) static buffers.
-            outputs: where its results go.
-        """
+    def get(self, graph: EngineGraph) -> Run:
+        """Return the executable of a graph over its very buffers, see ``KernelSet.compile``."""
         ...
 
 
@@ -58,14 +63,7 @@ class CompileHere(GraphSource):
         """Graphs that were asked for."""
         return self._num_compilations
 
-    def get(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Run:
+    def get(self, graph: EngineGraph) -> Run:
         """Compile it."""
         self._num_compilations += 1
-        return self._kernels.compile(graph, inputs, outputs)
+        return self._kernels.compile(graph.module, graph.inputs, graph.outputs)

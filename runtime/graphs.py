@@ -16,7 +16,7 @@ from ..kernels.kernel_set import KernelSet
 from .block_copies import BlockCopier
 from .compiled_set.identity import graph_key
 from .errors import BackendError
-from .graph_source import CompileHere, GraphSource
+from .graph_source import CompileHere, EngineGraph, GraphSource
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
 from .kv_cache import KVCache
 from .model_graphs import ModelGraph
@@ -137,7 +137,7 @@ class CompiledGraphs:
         arguments = [inputs, self._cache.keys, self._cache.values]
         module = self._modules[Phase(bucket.phase)]
         key = graph_key(bucket, self.layout)
-        run = self._source.get(bucket.label, key, module, arguments, [logits])
+        run = self._source.get(EngineGraph(bucket.label, key, module, arguments, [logits]))
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 

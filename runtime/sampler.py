@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..kernels.kernel_set import KernelSet
 from .compiled_set.identity import sampler_key, scorer_key
-from .graph_source import GraphSource
+from .graph_source import EngineGraph, GraphSource
 from .sampled_token import MIN_LOGPROB, SampledToken, TokenLogprobs
 from .sampler_features import (
     GREEDY,
@@ -214,9 +214,11 @@ def compile_sampler(
     if LOGPROBS in features:
         logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
         sampler: Sampler = LogprobsSampler(kernels, stages, shape.max_logprobs)
-        run = source.get(name, key, sampler, [logits_RV, inputs], [token_ids, *logprobs.tensors])
+        outputs = [token_ids, *logprobs.tensors]
+        run = source.get(EngineGraph(name, key, sampler, [logits_RV, inputs], outputs))
         return SamplerGraph(features, stages, inputs, token_ids, logprobs, run)
-    run = source.get(name, key, Sampler(kernels, stages), [logits_RV, inputs], [token_ids])
+    sampler = Sampler(kernels, stages)
+    run = source.get(EngineGraph(name, key, sampler, [logits_RV, inputs], [token_ids]))
     return SamplerGraph(features, stages, inputs, token_ids, None, run)
 
 
@@ -228,5 +230,5 @@ def compile_scorer(
     logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
     scorer = Scorer(kernels, shape.max_logprobs)
     name, key = f"scorer_r{shape.rows}", scorer_key(shape)
-    run = source.get(name, key, scorer, [logits_TV, next_ids], logprobs.tensors)
+    run = source.get(EngineGraph(name, key, scorer, [logits_TV, next_ids], logprobs.tensors))
     return ScorerGraph(next_ids, logprobs, run)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-
-from torch import Tensor, nn
 
 from ...kernels.kernel_set import KernelSet
 from ..errors import SetError
-from ..graph_source import CompileHere, GraphSource, Run
+from ..graph_source import CompileHere, EngineGraph, GraphSource, Run
 from .folder import SetFolder
 from .key import Key, key_differences
 
@@ -59,49 +56,33 @@ class FromSet(GraphSource):
         self._kernels = kernels
         self._compiler = CompileHere(kernels)
         self._may_compile = may_compile
-        self.num_loaded = 0
 
     @property
     def num_compilations(self) -> int:
         """Graphs that the set did not give."""
         return self._compiler.num_compilations
 
-    def get(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Run:
+    def get(self, graph: EngineGraph) -> Run:
         """Load it.
 
         Raises:
             SetError: the set has no such graph, or its file is damaged, and nothing may compile.
         """
         try:
-            run = self._load(name, key, graph, inputs, outputs)
+            return self._load(graph)
         except SetError as error:
             if not self._may_compile:
                 raise SetError(f"{error}; nothing may be compiled: run noria compile") from error
             LOG.warning("%s; it is compiled now", error)
-            return self._compiler.get(name, key, graph, inputs, outputs)
-        self.num_loaded += 1
-        return run
+            return self._compiler.get(graph)
 
-    def _load(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Run:
-        traced = self._folder.read(name)
-        differences = key_differences(self._folder.manifest.graphs[name].key, key)
+    def _load(self, graph: EngineGraph) -> Run:
+        traced = self._folder.read(graph.name)
+        where = f"{self._folder.path}: graph {graph.name}"
+        differences = key_differences(self._folder.manifest.graphs[graph.name].key, graph.key)
         if differences:
-            raise SetError(f"{self._folder.path}: graph {name} is another: {differences[0]}")
+            raise SetError(f"{where} is another: {differences[0]}")
         try:
-            return self._kernels.load(traced, graph, inputs, outputs)
+            return self._kernels.load(traced, graph.module, graph.inputs, graph.outputs)
         except ValueError as error:
-            raise SetError(f"{self._folder.path}: graph {name} does not load: {error}") from error
+            raise SetError(f"{where} does not load: {error}") from error

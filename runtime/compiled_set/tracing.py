@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..assembly import assemble, build_model, limits_of, tensors_without_memory
 from ..backends import load_kernels
 from ..config import Config
 from ..errors import SetError
-from ..graph_source import GraphSource, Run
+from ..graph_source import EngineGraph, GraphSource, Run
 from ..kv_cache import CacheSize
 from ..models.architecture import Architecture
 from ..models.kv_scales import KVScales
@@ -97,14 +97,7 @@ class Tracer:
         if name not in self._found.graphs:
             raise SetError(f"the configuration has no graph {name}")
         one = self._found.graphs[name]
-        return self._kernels.trace(one.graph, one.inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    key: Key
-    graph: nn.Module
-    inputs: Sequence[object]
+        return self._kernels.trace(one.module, one.inputs)
 
 
 class _Recorder(GraphSource):
@@ -113,17 +106,10 @@ class _Recorder(GraphSource):
     num_compilations = 0
 
     def __init__(self) -> None:
-        self.graphs: dict[str, _Found] = {}
+        self.graphs: dict[str, EngineGraph] = {}
 
-    def get(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Run:
-        self.graphs[name] = _Found(key, graph, inputs)
+    def get(self, graph: EngineGraph) -> Run:
+        self.graphs[graph.name] = graph
         return _never_run
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from noria.runtime.compiled_set.tracing import Recipe, Tracer
 from noria.runtime.compiled_set.worker import Worker
 from noria.runtime.config import Config, parse_config
 from noria.runtime.errors import ConfigError, SetError
-from noria.runtime.graph_source import GraphSource, Run
+from noria.runtime.graph_source import EngineGraph, GraphSource, Run
 from noria.runtime.kv_cache import CacheSize
 from noria.runtime.models.sources import open_model
 from noria.runtime.planning import bucket_plan
@@ -92,10 +91,8 @@ class TraceHere(GraphSource):
         self._kernels = kernels
         self.traces: dict[str, tuple[Key, bytes]] = {}
 
-    def get(
-        self, name: str, key: Key, graph: Any, inputs: Sequence[object], outputs: Sequence[Any]
-    ) -> Run:
-        self.traces[name] = key, self._kernels.trace(graph, inputs)
+    def get(self, graph: EngineGraph) -> Run:
+        self.traces[graph.name] = graph.key, self._kernels.trace(graph.module, graph.inputs)
         return lambda: None
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 import pytest
 import torch
 from tiny_families import CASES, SIZES
-from torch import Tensor, nn
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
@@ -22,9 +21,8 @@ from noria.runtime.assembly import (
     tensors_without_memory,
 )
 from noria.runtime.compiled_set.identity import GRAPH_SOURCES, RUNTIME
-from noria.runtime.compiled_set.key import Key
 from noria.runtime.config import parse_config
-from noria.runtime.graph_source import GraphSource
+from noria.runtime.graph_source import EngineGraph, GraphSource
 from noria.runtime.kv_cache import CacheSize
 from noria.runtime.models.inline import read_inline
 from noria.runtime.planning import bucket_plan
@@ -45,16 +43,9 @@ class Tracing(GraphSource):
     def num_compilations(self) -> int:
         return len(self.names)
 
-    def get(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Callable[[], None]:
-        self.names.add(name)
-        assert self.kernels.trace(graph, inputs)
+    def get(self, graph: EngineGraph) -> Callable[[], None]:
+        self.names.add(graph.name)
+        assert self.kernels.trace(graph.module, graph.inputs)
         return lambda: None
 
 

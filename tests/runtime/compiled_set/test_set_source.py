@@ -6,12 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from noria.kernels.cpu import CpuKernels
 from noria.runtime import LLM, SamplingParams
@@ -25,10 +24,9 @@ from noria.runtime.assembly import (
 from noria.runtime.compiled_set.compiling import compile_set
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.identity import set_identity, set_key
-from noria.runtime.compiled_set.key import Key
 from noria.runtime.config import parse_config
 from noria.runtime.errors import ConfigError, SetError
-from noria.runtime.graph_source import GraphSource, Run
+from noria.runtime.graph_source import EngineGraph, GraphSource, Run
 from noria.runtime.kv_cache import CacheSize, sized
 from noria.runtime.models.sources import open_model
 from noria.runtime.planning import bucket_plan
@@ -68,16 +66,9 @@ class Publisher(GraphSource):
     def num_compilations(self) -> int:
         return 0
 
-    def get(
-        self,
-        name: str,
-        key: Key,
-        graph: nn.Module,
-        inputs: Sequence[object],
-        outputs: Sequence[Tensor],
-    ) -> Run:
-        data = self.kernels.trace(graph, inputs)
-        self.folder.publish(name, data, key=key, seconds=1, peak_bytes=1)
+    def get(self, graph: EngineGraph) -> Run:
+        data = self.kernels.trace(graph.module, graph.inputs)
+        self.folder.publish(graph.name, data, key=graph.key, seconds=1, peak_bytes=1)
         return lambda: None
 
 
