@@ -27,18 +27,36 @@ def test_documented_examples_give_what_they_show(name: str) -> None:
     assert result.failed == 0
 
 
+PLANNING = sorted(Path(bucketing.__file__).parent.glob("*/*.py"))
+"""Modules that choose buckets, which need numpy, and one of them scipy for its proof."""
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_only_the_standard_library_is_imported(path: Path) -> None:
+def test_running_needs_the_standard_library_only(path: Path) -> None:
+    assert _imported(path) == set()
+
+
+@pytest.mark.parametrize("path", PLANNING, ids=lambda path: f"{path.parent.stem}.{path.stem}")
+def test_planning_needs_numpy_besides(path: Path) -> None:
+    may_need = {"numpy", "scipy"} if path.stem == "proof" else {"numpy"}
+
+    assert _imported(path) <= may_need
+
+
+@pytest.mark.parametrize("path", PLANNING, ids=lambda path: f"{path.parent.stem}.{path.stem}")
+def test_documented_examples_of_planning_give_what_they_show(path: Path) -> None:
+    module = importlib.import_module(f"noria.bucketing.{path.parent.name}.{path.stem}")
+
+    assert doctest.testmod(module).failed == 0
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the packages, other than the standard library and this one, that a file imports."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-
-    outside = {name for name in plain if name.split(".")[0] not in sys.stdlib_module_names}
-    outside |= {
-        node.module or ""
-        for node in froms
-        if node.level == 0 and (node.module or "").split(".")[0] not in sys.stdlib_module_names
-    }
-
-    assert outside == set()
-    assert all(node.level <= 1 for node in froms)
+    depth = len(path.relative_to(Path(bucketing.__file__).parent).parts)
+    assert all(node.level <= depth for node in froms), "imports what is outside bucketing"
+    absolute = [node.module or "" for node in froms if node.level == 0]
+    packages = {name.split(".")[0] for name in (*plain, *absolute)}
+    return packages - sys.stdlib_module_names

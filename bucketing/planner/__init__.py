@@ -1,0 +1,1 @@
+"""From traffic, limits and a budget to a plan, and what can be asked of a plan afterwards."""

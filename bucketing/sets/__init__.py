@@ -1,0 +1,1 @@
+"""The best sets of shapes for a demand: exact where that is possible, with a bound elsewhere."""
