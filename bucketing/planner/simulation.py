@@ -1,0 +1,328 @@
+"""Which steps traffic leads to: the scheduler's loop over lengths and times, without a model.
+
+The rules are those of the runtime's scheduler: requests are admitted in order while there are seats
+and blocks for the tokens that they have, prompts run first, in chunks that the step policy names,
+and where blocks run out the last request of the order starts again. Decode steps in which nothing
+changes but the contexts are counted together.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+
+from ..padding import packed_len, round_up
+from ..policy import StepPolicy
+from ..sets.demand import DecodeDemand, PrefillDemand
+from ..traces.trace import Trace
+from .step_times import StepTimes
+
+WATERMARK = 0.01
+"""Share of the blocks that an admission leaves free, as in the runtime's scheduler."""
+
+_INDEX = attrgetter("index")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """What a service may do at most.
+
+    Attributes:
+        max_num_seqs: requests that run at once.
+        max_model_len: tokens of one request; its output ends there.
+        prefill_tile: rows at whose multiples packed requests start.
+        block_size: tokens of a KV block.
+        num_blocks: of the pool, the null block included; None: never too few.
+    """
+
+    max_num_seqs: int
+    max_model_len: int
+    prefill_tile: int = 1
+    block_size: int = 1
+    num_blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """What ran.
+
+    Attributes:
+        prefill_shapes: steps by (rows, tokens, longest context).
+        decode_shapes: steps by (requests, longest context, rounded up to the resolution).
+        seconds: from the first arrival to the end.
+        busy_s: of them in steps.
+        num_preemptions: how often a request started again.
+    """
+
+    prefill_shapes: Counter[tuple[int, int, int]]
+    decode_shapes: Counter[tuple[int, int]]
+    seconds: float
+    busy_s: float
+    num_preemptions: int
+
+    @property
+    def prefill(self) -> PrefillDemand:
+        """Steps by their rows."""
+        rows = [shape[0] for shape in self.prefill_shapes]
+        return PrefillDemand.of(rows, list(map(float, self.prefill_shapes.values())))
+
+    @property
+    def decode(self) -> DecodeDemand:
+        """Steps by requests and context."""
+        pairs = np.array([*self.decode_shapes], dtype=np.int64).reshape(-1, 2)
+        counts = list(map(float, self.decode_shapes.values()))
+        return DecodeDemand.of(pairs[:, 0], pairs[:, 1], counts)
+
+    @property
+    def mean_num_seqs(self) -> float:
+        """Requests of a decode step, on average."""
+        total = sum(self.decode_shapes.values())
+        rows = sum(num_seqs * count for (num_seqs, _), count in self.decode_shapes.items())
+        return rows / total if total else 0.0
+
+
+def simulate(
+    trace: Trace,
+    limits: ServiceLimits,
+    policy: StepPolicy,
+    times: StepTimes,
+    *,
+    context_step: int = 1,
+) -> Steps:
+    """Run a trace through the scheduler's rules.
+
+    Args:
+        trace: with output lengths; without arrivals all requests wait from the start. A request
+            that would be longer than ``max_model_len`` ends there.
+        limits: of the service.
+        policy: fills prefill steps, as it does in the engine.
+        times: seconds of steps, which decide who runs beside whom.
+        context_step: resolution of the contexts of decode steps; 1 is exact.
+
+    Raises:
+        ValueError: a row stands for other than one request, there are no output lengths, or a
+            request can never run.
+    """
+    return _Service(trace, limits, policy, times, context_step).run()
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request on its way; ``promised`` tokens have blocks from its admission on."""
+
+    index: int
+    prompt_len: int
+    output_len: int
+    arrival_s: float
+    num_generated: int = 0
+    num_computed: int = 0
+    promised: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.prompt_len + self.num_generated
+
+    @property
+    def num_uncomputed(self) -> int:
+        return self.num_tokens - self.num_computed
+
+    @property
+    def num_left(self) -> int:
+        """Tokens to generate."""
+        return self.output_len - self.num_generated
+
+
+class _Service:
+    """The state of a simulation."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        limits: ServiceLimits,
+        policy: StepPolicy,
+        times: StepTimes,
+        context_step: int,
+    ) -> None:
+        self._limits = limits
+        self._policy = policy
+        self._times = times
+        self._context_step = context_step
+        self._coming = _requests(trace, limits)
+        self._next = 0
+        self._waiting: list[_Request] = []
+        self._running: list[_Request] = []
+        self._prefill_shapes: Counter[tuple[int, int, int]] = Counter()
+        self._decode_shapes: Counter[tuple[int, int]] = Counter()
+        self._now = self._busy_s = 0.0
+        self._num_preemptions = 0
+        self._usable = None if limits.num_blocks is None else limits.num_blocks - 1
+
+    def run(self) -> Steps:
+        while self._next < len(self._coming) or self._waiting or self._running:
+            self._arrive()
+            self._admit()
+            if not self._running:
+                self._now = max(self._now, self._coming[self._next].arrival_s)
+            elif not self._prefill():
+                self._decode()
+        return Steps(
+            self._prefill_shapes,
+            self._decode_shapes,
+            self._now,
+            self._busy_s,
+            self._num_preemptions,
+        )
+
+    def _arrive(self) -> None:
+        while self._next < len(self._coming) and self._coming[self._next].arrival_s <= self._now:
+            insort(self._waiting, self._coming[self._next], key=_INDEX)
+            self._next += 1
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._limits.max_num_seqs:
+            request = self._waiting[0]
+            if not self._has_room(request):
+                break
+            request.promised = request.num_tokens
+            insort(self._running, self._waiting.pop(0), key=_INDEX)
+
+    def _has_room(self, request: _Request) -> bool:
+        """Tell whether there are blocks for all tokens that it has, and the watermark's."""
+        if self._usable is None:
+            return True
+        spare = max(1, int(WATERMARK * self._usable)) if self._running else 0
+        reserved = sum(self._blocks(max(one.promised, one.num_computed)) for one in self._running)
+        return reserved + self._blocks(request.num_tokens) + spare <= self._usable
+
+    def _blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._limits.block_size)
+
+    def _prefill(self) -> bool:
+        pending = [one for one in self._running if one.num_uncomputed > 1]
+        if not pending:
+            return False
+        lengths = self._policy.pack(one.num_uncomputed for one in pending)
+        chunk = list(zip(pending, lengths, strict=False))
+        cached = sum(one.num_computed * length for one, length in chunk)
+        context_len = max(one.num_computed + length for one, length in chunk)
+        num_rows = packed_len(lengths, self._limits.prefill_tile)
+        self._prefill_shapes[num_rows, sum(lengths), context_len] += 1
+        self._spend(self._times.prefill_s(num_rows, cached // num_rows, context_len))
+        for request, length in chunk:
+            request.num_computed += length
+            if request.num_computed >= request.promised:
+                request.promised = 0
+            if request.num_uncomputed == 0:
+                request.num_generated += 1
+        self._drop_finished()
+        return True
+
+    def _decode(self) -> None:
+        num_steps = self._safe_steps()
+        if num_steps == 0:
+            self._make_room()
+            num_steps = 1
+        num_seqs = len(self._running)
+        num_steps = min(num_steps, min(one.num_left for one in self._running))
+        need = max(one.num_computed for one in self._running) + 1
+        mean = sum(one.num_computed for one in self._running) / num_seqs + 1
+        num_done = 0
+        while num_done < num_steps and not (num_done and self._is_awaited()):
+            top = round_up(need + num_done, self._context_step)
+            seconds = self._times.decode_s(num_seqs, top, mean + num_done)
+            count = min(num_steps - num_done, top - need - num_done + 1, self._steps_to(seconds))
+            self._decode_shapes[num_seqs, top] += count
+            self._spend(count * seconds)
+            num_done += count
+        for request in self._running:
+            request.num_computed += num_done
+            request.num_generated += num_done
+            request.promised = 0
+        self._drop_finished()
+
+    def _is_awaited(self) -> bool:
+        """Tell whether a request has come that there is a seat for."""
+        has_seat = len(self._running) < self._limits.max_num_seqs and not self._waiting
+        return (
+            has_seat
+            and self._next < len(self._coming)
+            and (self._coming[self._next].arrival_s <= self._now)
+        )
+
+    def _steps_to(self, seconds: float) -> int:
+        """Return the steps of so many seconds until the next arrival that there is a seat for."""
+        has_seat = len(self._running) < self._limits.max_num_seqs and not self._waiting
+        if not has_seat or self._next == len(self._coming) or seconds <= 0:
+            return self._limits.max_model_len
+        left = self._coming[self._next].arrival_s - self._now
+        return max(1, int(np.ceil(left / seconds)))
+
+    def _safe_steps(self) -> int:
+        """Return the decode steps for which there surely are blocks; 0 if one may lack some."""
+        if self._usable is None:
+            return self._limits.max_model_len
+        free = self._usable - sum(self._blocks(one.num_computed) for one in self._running)
+        return self._limits.block_size * (free // len(self._running))
+
+    def _make_room(self) -> None:
+        """Give every request of one decode step its block, preempting from the end."""
+        assert self._usable is not None
+        free = self._usable - sum(self._blocks(one.num_computed) for one in self._running)
+        row = 0
+        while row < len(self._running):
+            request = self._running[row]
+            if request.num_computed % self._limits.block_size == 0:
+                while free == 0:
+                    victim = self._running[-1]
+                    free += self._blocks(victim.num_computed)
+                    self._preempt(victim)
+                    if victim is request:
+                        return
+                free -= 1
+            row += 1
+
+    def _preempt(self, request: _Request) -> None:
+        self._running.pop()
+        request.num_computed = request.promised = 0
+        self._num_preemptions += 1
+        insort(self._waiting, request, key=_INDEX)
+
+    def _spend(self, seconds: float) -> None:
+        self._now += seconds
+        self._busy_s += seconds
+
+    def _drop_finished(self) -> None:
+        if any(one.num_left == 0 for one in self._running):
+            self._running = [one for one in self._running if one.num_left]
+
+
+def _requests(trace: Trace, limits: ServiceLimits) -> list[_Request]:
+    if trace.output_lens is None:
+        raise ValueError("a simulation needs the output lengths of requests")
+    if trace.weights is not None and (trace.weights != 1).any():
+        raise ValueError("a simulation needs single requests, not a histogram of lengths")
+    arrivals = np.zeros(len(trace.prompt_lens)) if trace.arrivals_s is None else trace.arrivals_s
+    requests = []
+    rows = zip(
+        trace.prompt_lens.tolist(), trace.output_lens.tolist(), arrivals.tolist(), strict=True
+    )
+    for index, (prompt_len, output_len, arrival_s) in enumerate(rows):
+        if prompt_len > limits.max_model_len - 1:
+            raise ValueError(
+                f"request {index} has a prompt of {prompt_len} tokens; max_model_len "
+                f"{limits.max_model_len} allows {limits.max_model_len - 1} and one new token"
+            )
+        output_len = min(output_len, limits.max_model_len - prompt_len)
+        if limits.num_blocks is not None:
+            num_blocks = -(-(prompt_len + output_len) // limits.block_size)
+            if num_blocks > limits.num_blocks - 1:
+                raise ValueError(
+                    f"request {index} needs {num_blocks} blocks; num_blocks {limits.num_blocks} "
+                    f"gives {limits.num_blocks - 1} (one is the null block)"
+                )
+        requests.append(_Request(index, prompt_len, output_len, arrival_s))
+    return requests

@@ -1,0 +1,96 @@
+"""How long a simulated step takes: on real shapes, or on the graphs of a plan."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Protocol
+
+from ..buckets import BucketPlan
+from ..costs.cost import StepCosts
+
+PREFIX_STEP = 64
+"""Prefixes and mean contexts are rounded up to multiples of it: neighbours take as long."""
+
+
+class StepTimes(Protocol):
+    """Seconds of steps, by what they hold."""
+
+    @abstractmethod
+    def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
+        """Return the seconds of a prefill step.
+
+        Args:
+            num_rows: with the gaps of its alignment.
+            prefix_len: cached tokens that a row attends to, on average.
+            context_len: the longest cached plus new tokens of any of them.
+        """
+        ...
+
+    @abstractmethod
+    def decode_s(self, num_seqs: int, context_len: int, mean_context: float) -> float:
+        """Return the seconds of a decode step, by its longest and its mean context."""
+        ...
+
+
+class RealShapes(StepTimes):
+    """As if there were a graph for every shape: rows and contexts cost what they really are."""
+
+    def __init__(self, costs: StepCosts) -> None:
+        """Ask these costs, once per shape."""
+        self._costs = costs
+        self._prefill: dict[tuple[int, int], float] = {}
+        self._decode: dict[tuple[int, int], float] = {}
+
+    def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
+        """Return the seconds of a step of exactly these rows."""
+        key = (num_rows, -(-prefix_len // PREFIX_STEP))
+        if key not in self._prefill:
+            self._prefill[key] = float(self._costs.prefill_s(num_rows, key[1] * PREFIX_STEP))
+        return self._prefill[key]
+
+    def decode_s(self, num_seqs: int, context_len: int, mean_context: float) -> float:
+        """Return the seconds of a step that reads what its requests have cached."""
+        key = (num_seqs, int(-(-mean_context // PREFIX_STEP)))
+        if key not in self._decode:
+            self._decode[key] = float(self._costs.decode_s(num_seqs, key[1] * PREFIX_STEP))
+        return self._decode[key]
+
+
+class PlannedShapes(StepTimes):
+    """Every step runs in the cheapest graph of a plan that holds it."""
+
+    def __init__(self, plan: BucketPlan, costs: StepCosts, *, reads_all_context: bool) -> None:
+        """Run in these graphs.
+
+        Args:
+            plan: the graphs.
+            costs: of their steps.
+            reads_all_context: whether a prefill graph reads its whole context, instead of what
+                its requests have cached.
+        """
+        self._plan = plan
+        self._costs = costs
+        self._reads_all_context = reads_all_context
+        self._prefill: dict[tuple[int, int], float] = {}
+        self._decode: dict[tuple[int, int], float] = {}
+        self._bucket_s: dict[tuple[int, int], float] = {}
+
+    def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
+        """Return the seconds of the graph that the step runs in."""
+        bucket = self._plan.pick_prefill(num_rows, context_len)
+        given = bucket.context_len - bucket.num_tokens if self._reads_all_context else prefix_len
+        key = (bucket.num_tokens, -(-given // PREFIX_STEP))
+        if key not in self._prefill:
+            self._prefill[key] = float(self._costs.prefill_s(key[0], key[1] * PREFIX_STEP))
+        return self._prefill[key]
+
+    def decode_s(self, num_seqs: int, context_len: int, mean_context: float) -> float:
+        """Return the seconds of the graph that the step runs in."""
+        key = (num_seqs, context_len)
+        if key not in self._decode:
+            bucket = self._plan.pick_decode(num_seqs, context_len)
+            shape = (bucket.num_seqs, bucket.context_len)
+            if shape not in self._bucket_s:
+                self._bucket_s[shape] = float(self._costs.decode_s(*shape))
+            self._decode[key] = self._bucket_s[shape]
+        return self._decode[key]
