@@ -35,6 +35,7 @@ from .padding import (
     waste_share,
 )
 from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_buckets
+from .plan_file import PlanFile, PlanFileError, PlannedGraph
 from .policy import FillPolicy, StepPolicy, decode_context_need
 
 __all__ = [
@@ -52,8 +53,11 @@ __all__ = [
     "Ladder",
     "NoBucketError",
     "PaddingCounter",
+    "PlanFile",
+    "PlanFileError",
     "PlanLimits",
     "PlanTable",
+    "PlannedGraph",
     "PrefillBucket",
     "ScoreBucket",
     "Spacing",

@@ -6,7 +6,8 @@ a product of ladders is only one such set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
@@ -165,12 +166,19 @@ def cost_order(bucket: Bucket) -> tuple[int, int, int]:
 class BucketPlan:
     """All graphs of an engine. Its tuples are kept in ascending ``cost_order``.
 
-    ``score`` is empty where no request may ask for logprobs of its prompt.
+    Attributes:
+        prefill: buckets of prompts.
+        decode: buckets of running requests.
+        score: empty where no request may ask for logprobs of its prompt.
+        seconds: what a step of a bucket takes, where that is known: the choice goes by it. All of
+            a phase have it, or none.
+        order: labels in the order of warm-up, behind the limit graphs; those it lacks come last.
 
     Raises:
         ValueError: a phase has no bucket, a bucket appears twice, the decode buckets differ in
             query_len, or no bucket of a phase has both its largest size and its largest context
-            (then two needs that are legal by themselves would be illegal together).
+            (then two needs that are legal by themselves would be illegal together), or that one
+            takes less than another.
 
     >>> plan = BucketPlan((PrefillBucket(128, 512),), (DecodeBucket(4, 256), DecodeBucket(8, 512)))
     >>> plan.pick_decode(num_seqs=3, context_len=256).label
@@ -182,27 +190,31 @@ class BucketPlan:
     prefill: tuple[PrefillBucket, ...]
     decode: tuple[DecodeBucket, ...]
     score: tuple[ScoreBucket, ...] = ()
+    seconds: Mapping[Bucket, float] = field(default_factory=dict, compare=False)
+    order: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Validate and sort the phases."""
         query_lens = sorted({bucket.query_len for bucket in self.decode})
         if len(query_lens) > 1:
             raise ValueError(f"decode buckets must share one query_len, got {query_lens}")
-        object.__setattr__(self, "prefill", _checked("prefill", self.prefill))
-        object.__setattr__(self, "decode", _checked("decode", self.decode))
+        object.__setattr__(self, "prefill", self._checked("prefill", self.prefill))
+        object.__setattr__(self, "decode", self._checked("decode", self.decode))
         if self.score:
-            object.__setattr__(self, "score", _checked("score", self.score))
+            object.__setattr__(self, "score", self._checked("score", self.score))
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """All buckets in warm-up order: both limit graphs, then the others by falling work.
+        """All buckets in warm-up order: both limit graphs, then as ``order``, or by falling work.
 
         The largest first, so that whatever cannot fit fails at once and what memory the small
         graphs need is there already.
         """
         limits: tuple[Bucket, ...] = (self.prefill[-1], self.decode[-1])
         others: tuple[Bucket, ...] = (*self.prefill[:-1], *self.decode[:-1], *self.score)
-        return limits + tuple(sorted(others, key=cost_order, reverse=True))
+        by_work = sorted(others, key=cost_order, reverse=True)
+        places = {label: place for place, label in enumerate(self.order)}
+        return limits + tuple(sorted(by_work, key=lambda b: places.get(b.label, len(places))))
 
     def pick_prefill(self, num_tokens: int, context_len: int) -> PrefillBucket:
         """Return the cheapest prefill bucket that holds both needs; a bucket holds its own size.
@@ -236,23 +248,26 @@ class BucketPlan:
         """
         return _pick(self.decode, "num_seqs", num_seqs, context_len)
 
+    def _checked(self, phase: str, buckets: tuple[_B, ...]) -> tuple[_B, ...]:
+        if not buckets:
+            raise ValueError(f"a plan needs at least one {phase} bucket")
+        ordered = tuple(sorted(buckets, key=self._choice_order))
+        for one, other in pairwise(ordered):
+            if one == other:
+                raise ValueError(f"{one.label} is in the plan twice")
+        size = max(bucket.size for bucket in ordered)
+        context_len = max(bucket.context_len for bucket in ordered)
+        limit = ordered[-1]
+        if (limit.size, limit.context_len) != (size, context_len):
+            raise ValueError(
+                f"no {phase} bucket has both the largest size {size} and the largest context "
+                f"{context_len}, and takes most; {limit.label} does"
+            )
+        return ordered
 
-def _checked(phase: str, buckets: tuple[_B, ...]) -> tuple[_B, ...]:
-    if not buckets:
-        raise ValueError(f"a plan needs at least one {phase} bucket")
-    ordered = tuple(sorted(buckets, key=cost_order))
-    for one, other in pairwise(ordered):
-        if one == other:
-            raise ValueError(f"{one.label} is in the plan twice")
-    size = max(bucket.size for bucket in ordered)
-    context_len = max(bucket.context_len for bucket in ordered)
-    limit = ordered[-1]
-    if (limit.size, limit.context_len) != (size, context_len):
-        raise ValueError(
-            f"no {phase} bucket has both the largest size {size} and the largest context "
-            f"{context_len}; the largest is {limit.label}"
-        )
-    return ordered
+    def _choice_order(self, bucket: Bucket) -> tuple[float, int, int, int]:
+        """Return the sort key of the choice: fewer seconds, where known, then less work."""
+        return (self.seconds.get(bucket, 0.0), *cost_order(bucket))
 
 
 def _pick(ordered: tuple[_B, ...], axis: str, size: int, context_len: int) -> _B:

@@ -161,7 +161,8 @@ def test_warm_up_visits_every_bucket_once(shapes: set[tuple[int, int]]) -> None:
         (
             PREFILL,
             (DecodeBucket(4, 2048), DecodeBucket(8, 512)),
-            "no decode bucket has both the largest size 8 and the largest context 2048",
+            "no decode bucket has both the largest size 8 and the largest context 2048, and takes "
+            "most",
         ),
         (PREFILL, (DecodeBucket(4, 64, 1), DecodeBucket(8, 64, 4)), r"one query_len, got \[1, 4\]"),
     ],
@@ -171,3 +172,40 @@ def test_a_plan_that_leaves_a_need_without_a_bucket_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         BucketPlan(prefill, decode)
+
+
+def test_known_seconds_decide_before_the_work_does() -> None:
+    wide, long, limit = DecodeBucket(8, 256), DecodeBucket(4, 2048), DecodeBucket(8, 2048)
+    by_work = BucketPlan((PrefillBucket(8, 2048),), (wide, long, limit))
+    by_seconds = BucketPlan(
+        (PrefillBucket(8, 2048),), (wide, long, limit), seconds={wide: 1.0, long: 0.5, limit: 2.0}
+    )
+
+    picks = {plan.pick_decode(2, 100) for plan in (by_work, by_seconds)}
+
+    assert by_seconds.pick_decode(2, 100) == long
+    assert picks == {min((wide, long), key=lambda bucket: bucket.work), long}
+    assert by_seconds.pick_decode(5, 100) == wide
+
+
+def test_a_limit_graph_that_is_not_the_slowest_is_refused() -> None:
+    small, limit = DecodeBucket(4, 256), DecodeBucket(8, 2048)
+
+    with pytest.raises(ValueError, match="takes most; decode_s4_c256 does"):
+        BucketPlan((PrefillBucket(8, 2048),), (small, limit), seconds={small: 2.0, limit: 1.0})
+
+
+def test_warm_up_follows_the_given_order_behind_the_limits() -> None:
+    prefill = tuple(PrefillBucket(size, 512) for size in (64, 128, 512))
+    decode = (DecodeBucket(2, 512), DecodeBucket(4, 512))
+    order = ("decode_s2_c512", "prefill_t128_c512", "decode_s4_c512")
+
+    plan = BucketPlan(prefill, decode, order=order)
+
+    assert [bucket.label for bucket in plan.buckets] == [
+        "prefill_t512_c512",
+        "decode_s4_c512",
+        "decode_s2_c512",
+        "prefill_t128_c512",
+        "prefill_t64_c512",
+    ]
