@@ -19,31 +19,13 @@ from ..padding import packed_len, round_up
 from ..policy import StepPolicy
 from ..sets.demand import DecodeDemand, PrefillDemand
 from ..traces.trace import Trace
+from .simulated_requests import ServiceLimits, SimulatedRequest, simulated_requests
 from .step_times import StepTimes
 
 WATERMARK = 0.01
 """Share of the blocks that an admission leaves free, as in the runtime's scheduler."""
 
 _INDEX = attrgetter("index")
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """What a service may do at most.
-
-    Attributes:
-        max_num_seqs: requests that run at once.
-        max_model_len: tokens of one request; its output ends there.
-        prefill_tile: rows at whose multiples packed requests start.
-        block_size: tokens of a KV block.
-        num_blocks: of the pool, the null block included; None: never too few.
-    """
-
-    max_num_seqs: int
-    max_model_len: int
-    prefill_tile: int = 1
-    block_size: int = 1
-    num_blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,32 +92,6 @@ def simulate(
     return _Service(trace, limits, policy, times, context_step).run()
 
 
-@dataclass(slots=True)
-class _Request:
-    """A request on its way; ``promised`` tokens have blocks from its admission on."""
-
-    index: int
-    prompt_len: int
-    output_len: int
-    arrival_s: float
-    num_generated: int = 0
-    num_computed: int = 0
-    promised: int = 0
-
-    @property
-    def num_tokens(self) -> int:
-        return self.prompt_len + self.num_generated
-
-    @property
-    def num_uncomputed(self) -> int:
-        return self.num_tokens - self.num_computed
-
-    @property
-    def num_left(self) -> int:
-        """Tokens to generate."""
-        return self.output_len - self.num_generated
-
-
 class _Service:
     """The state of a simulation."""
 
@@ -151,10 +107,10 @@ class _Service:
         self._policy = policy
         self._times = times
         self._context_step = context_step
-        self._coming = _requests(trace, limits)
+        self._coming = simulated_requests(trace, limits)
         self._next = 0
-        self._waiting: list[_Request] = []
-        self._running: list[_Request] = []
+        self._waiting: list[SimulatedRequest] = []
+        self._running: list[SimulatedRequest] = []
         self._prefill_shapes: Counter[tuple[int, int, int]] = Counter()
         self._decode_shapes: Counter[tuple[int, int]] = Counter()
         self._now = self._busy_s = 0.0
@@ -190,7 +146,7 @@ class _Service:
             request.promised = request.num_tokens
             insort(self._running, self._waiting.pop(0), key=_INDEX)
 
-    def _has_room(self, request: _Request) -> bool:
+    def _has_room(self, request: SimulatedRequest) -> bool:
         """Tell whether there are blocks for all tokens that it has, and the watermark's."""
         if self._usable is None:
             return True
@@ -285,7 +241,7 @@ class _Service:
                 free -= 1
             row += 1
 
-    def _preempt(self, request: _Request) -> None:
+    def _preempt(self, request: SimulatedRequest) -> None:
         self._running.pop()
         request.num_computed = request.promised = 0
         self._num_preemptions += 1
@@ -298,31 +254,3 @@ class _Service:
     def _drop_finished(self) -> None:
         if any(one.num_left == 0 for one in self._running):
             self._running = [one for one in self._running if one.num_left]
-
-
-def _requests(trace: Trace, limits: ServiceLimits) -> list[_Request]:
-    if trace.output_lens is None:
-        raise ValueError("a simulation needs the output lengths of requests")
-    if trace.weights is not None and (trace.weights != 1).any():
-        raise ValueError("a simulation needs single requests, not a histogram of lengths")
-    arrivals = np.zeros(len(trace.prompt_lens)) if trace.arrivals_s is None else trace.arrivals_s
-    requests = []
-    rows = zip(
-        trace.prompt_lens.tolist(), trace.output_lens.tolist(), arrivals.tolist(), strict=True
-    )
-    for index, (prompt_len, output_len, arrival_s) in enumerate(rows):
-        if prompt_len > limits.max_model_len - 1:
-            raise ValueError(
-                f"request {index} has a prompt of {prompt_len} tokens; max_model_len "
-                f"{limits.max_model_len} allows {limits.max_model_len - 1} and one new token"
-            )
-        output_len = min(output_len, limits.max_model_len - prompt_len)
-        if limits.num_blocks is not None:
-            num_blocks = -(-(prompt_len + output_len) // limits.block_size)
-            if num_blocks > limits.num_blocks - 1:
-                raise ValueError(
-                    f"request {index} needs {num_blocks} blocks; num_blocks {limits.num_blocks} "
-                    f"gives {limits.num_blocks - 1} (one is the null block)"
-                )
-        requests.append(_Request(index, prompt_len, output_len, arrival_s))
-    return requests

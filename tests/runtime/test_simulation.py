@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noria.bucketing import FillPolicy, packed_len
-from noria.bucketing.planner.simulation import ServiceLimits, Steps, simulate
+from noria.bucketing.planner.simulated_requests import ServiceLimits
+from noria.bucketing.planner.simulation import Steps, simulate
 from noria.bucketing.planner.step_times import StepTimes
 from noria.bucketing.traces.trace import Trace
 from noria.runtime.model_runner import ModelRunner
