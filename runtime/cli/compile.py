@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 def compile_graphs(config: Path, output: Path | None, workers: int | None) -> None:
     """Compile every graph of a configuration.
 
-    With -o DIR, graphs go into a compiled set, which has no weights. The largest come first.
-    Worker processes compile them: as many as --workers, as there are CPUs, or as free memory has
-    512 MiB, whichever is least. A graph that fails does not stop the others; the whole error is
-    in DIR/errors. Interrupted, run it again: only what is missing is compiled. Several may write
-    to one folder at once.
+    With -o DIR, graphs go into a compiled set, which has no weights. What any request can be run
+    with comes first. Worker processes compile them: as many as --workers, as there are CPUs, or
+    as free memory has 512 MiB, whichever is least. A graph that fails does not stop the others;
+    the whole error is in DIR/errors. Interrupted, run it again: only what is missing is compiled.
+    Several may write to one folder at once.
 
     Without -o, graphs are compiled and run once in this process, and nothing is written. Shows
     the seconds of each graph, whether logits are the same bits in all of them, and the memory

@@ -88,6 +88,8 @@ def compile_set(
     count = count_workers(workers)
     compiler = SetCompiler(folder, recipe, report, start)
     compiler.run(count.num)
+    if compiler.num_workers < count.num:
+        count = WorkerCount(compiler.num_workers, "no more were needed")
     return CompiledSet(folder, tuple(compiler.graphs), count)
 
 

@@ -45,7 +45,7 @@ class GraphState:
 
 
 Report = Callable[[Sequence[GraphState], int], None]
-"""Called after every change with all graphs (none: not known yet) and the number of workers."""
+"""Called after every change with all graphs and the number of workers."""
 
 
 def remaining_s(graphs: Sequence[GraphState], num_workers: int, now: float) -> float | None:

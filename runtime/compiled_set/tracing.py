@@ -60,7 +60,7 @@ class Tracer:
     """Traces graphs of a recipe, one at a time, on the device meta."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Build the model without weights and find all its graphs; this takes seconds.
+        """Build the model without weights and find all its graphs; traces none yet.
 
         Raises:
             NoriaError: the target cannot run here.
@@ -73,20 +73,26 @@ class Tracer:
         self._found = _Recorder()
         size = CacheSize(recipe.num_blocks, "of the set")
         parts = assemble(config, model, self._kernels, size, self._found)
-        parts.graphs.compile(bucket_plan(config, limits_of(config, self._kernels)), _no_progress)
+        self._plan = bucket_plan(config, limits_of(config, self._kernels))
+        parts.graphs.compile(self._plan, _no_progress)
 
     @property
     def graphs(self) -> tuple[ListedGraph, ...]:
-        """All graphs, those of models in the plan's order first, then the small ones."""
-        listed = [
-            ListedGraph(
-                name=name,
-                key=one.key,
-                num_tensors=_num_tensors(one.inputs),
-            )
-            for name, one in self._found.graphs.items()
-        ]
-        return tuple(sorted(listed, key=lambda graph: graph.key["kind"] not in MODEL_KINDS))
+        """All graphs: the limit graphs of the plan, the small ones, the plan's others in order.
+
+        An engine can run any request with what comes before the others.
+        """
+        phases = (self._plan.prefill, self._plan.decode, self._plan.score)
+        limits = {buckets[-1].label for buckets in phases if buckets}
+
+        def place(graph: ListedGraph) -> int:
+            if graph.key["kind"] not in MODEL_KINDS:
+                return 1
+            return 0 if graph.name in limits else 2
+
+        found = self._found.graphs.items()
+        listed = [ListedGraph(name, one.key, _num_tensors(one.inputs)) for name, one in found]
+        return tuple(sorted(listed, key=place))
 
     def trace(self, name: str) -> bytes:
         """Return the trace of a graph, see ``KernelSet.trace``.
@@ -98,6 +104,11 @@ class Tracer:
             raise SetError(f"the configuration has no graph {name}")
         one = self._found.graphs[name]
         return self._kernels.trace(one.module, one.inputs)
+
+
+def list_graphs(recipe: Recipe) -> tuple[ListedGraph, ...]:
+    """Return all graphs of a recipe in the order to trace them, see ``Tracer``; takes a moment."""
+    return Tracer(recipe).graphs
 
 
 class _Recorder(GraphSource):

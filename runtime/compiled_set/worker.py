@@ -1,39 +1,53 @@
 """A process that traces the graphs it is handed, one at a time, and what it says.
 
-It has no weights and writes no file. It ends with the process that started it.
+It is a plain Python process, in which nothing of the program that starts it runs: a script needs no
+guard against being imported. It has no weights, writes no file and ends with its starter.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
 import torch
 
-from ..errors import fault_text
-from .tracing import ListedGraph, Recipe, Tracer
+from ..errors import SetError, fault_text
+from .tracing import Recipe, Tracer
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 STOP_S = 10.0
 
+# Imports find what the starter's do, and no module in the working directory before that is so.
+PROGRAM = f"""
+import sys
+number, niceness = map(int, sys.argv[1:3])
+sys.path[:] = sys.argv[3:]
+import os
+os.nice(niceness)
+from {__name__} import be_worker
+be_worker(number)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The first thing that a worker says: the graphs of its recipe, in the order to trace them."""
-
-    graphs: tuple[ListedGraph, ...]
+    """The first thing that a worker says: it can be handed a graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,51 +78,101 @@ Message = Ready | NotReady | Traced
 
 
 class Worker:
-    """A spawned process with a tracer. Say ``stop`` in the end.
+    """A process with a tracer. Say ``stop`` in the end.
 
     Attributes:
         connection: where its messages come from; at its end, the process is gone.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        """Start it; it says ``Ready`` some seconds later."""
-        context = get_context("spawn")
-        self.connection, other = context.Pipe()
-        self._process = context.Process(target=serve, args=(recipe, other), daemon=True)
-        resource_tracker.ensure_running()  # which the first start else does, and unblocks signals
-        with _blocked_interrupts():  # for good in the worker: its starter decides what one means
-            self._process.start()
-        other.close()
+    def __init__(self, recipe: Recipe, niceness: int = 0) -> None:
+        """Start it; it says ``Ready`` some seconds later.
+
+        Args:
+            recipe: of the graphs that it will be handed.
+            niceness: how far it stands back for others, see ``os.nice``.
+
+        Raises:
+            SetError: no process can be started.
+        """
+        self.connection, self._process = start_process(niceness)
+        self._send(recipe)
 
     def hand(self, name: str) -> None:
         """Let it trace a graph, once it is ready and has said what became of the last one."""
-        try:
-            self.connection.send(name)
-        except OSError:  # it is gone, which the end of the connection tells next
-            return
+        self._send(name)
 
     def wait_for_end(self) -> str:
         """Say how the process ended, after the end of its connection."""
-        self._process.join(STOP_S)
-        return _exit_text(self._process.exitcode)
+        try:
+            return _exit_text(self._process.wait(STOP_S))
+        except subprocess.TimeoutExpired:
+            return "the worker closed its connection"
 
     def stop(self) -> None:
         """End the process at once, whatever it does."""
         self.connection.close()
         self._process.kill()
-        self._process.join(STOP_S)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+
+    def _send(self, value: object) -> None:
+        with suppress(OSError):  # it is gone, which the end of the connection tells next
+            self.connection.send(value)
 
 
-def serve(recipe: Recipe, connection: Connection) -> None:
-    """Trace what is asked for until the other end is closed."""
+def start_process(niceness: int) -> tuple[Connection, subprocess.Popen[bytes]]:
+    """Start a worker, which first waits for its recipe; return the way to it, and its process.
+
+    Warnings and errors of the worker appear with those of this process. What is printed there
+    does not: the output of this process may be read by a program.
+    """
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise SetError(
+            "no worker can start: this program is not run by a Python of its own, which workers "
+            "need (sys.executable); compile the set by the command noria compile"
+        )
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = [str(theirs.fileno()), str(niceness), *sys.path]
+        try:
+            with _blocked_interrupts():  # for good in the worker: its starter knows what to do
+                process = subprocess.Popen(
+                    [sys.executable, "-c", PROGRAM, *arguments],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+        except OSError as error:
+            ours.close()
+            raise SetError(f"no worker can start: {sys.executable}: {error.strerror}") from error
+    return Connection(ours.detach()), process
+
+
+def be_worker(number: int) -> None:
+    """Be the process that ``start_process`` starts; ``number`` is its end of the connection."""
+    threading.Thread(target=_end_with_starter, args=(number,), daemon=True).start()
+    serve(Connection(number))
+
+
+def _end_with_starter(number: int) -> None:
+    """Wait for the other end of the connection to close, however that happens, and end at once."""
+    poll = select.poll()
+    poll.register(number, 0)  # asks for nothing but the end
+    poll.poll()
+    os._exit(0)
+
+
+def serve(connection: Connection) -> None:
+    """Receive a recipe, then trace what is asked for until the other end is closed."""
     try:
+        recipe: Recipe = connection.recv()
         torch.set_num_threads(1)
         try:
             tracer = Tracer(recipe)
         except Exception as error:
             connection.send(NotReady(f"{error}\n\n{traceback.format_exc()}"))
             return
-        connection.send(Ready(tracer.graphs))
+        connection.send(Ready())
         while True:
             connection.send(_traced(tracer, connection.recv()))
     except (EOFError, OSError):
@@ -146,9 +210,7 @@ def _reset_peak() -> None:
         return
 
 
-def _exit_text(exitcode: int | None) -> str:
-    if exitcode is None:
-        return "the worker closed its connection"
+def _exit_text(exitcode: int) -> str:
     if exitcode < 0:
         name = signal.Signals(-exitcode).name
         hint = " (a system short of memory does that; fewer workers need less)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from ..process_limits import free_memory_bytes, usable_cpus
 from .folder import SetFolder
 from .graph_states import GraphState, Report, State
 from .manifest import Manifest
-from .tracing import Recipe
-from .worker import Message, NotReady, Ready, Traced, Worker
+from .tracing import Recipe, list_graphs
+from .worker import Message, NotReady, Traced, Worker
 
 WORKER_BYTES = 512 * 2**20
 """Memory of a worker with torch, one thread and graphs without weights, rounded up."""
+
+POLL_S = 0.2
+"""Between two looks for what no worker tells."""
 
 WANTED = "graphs"
 """Fact of a set: the names of all graphs of the configuration that was compiled last."""
@@ -73,49 +77,70 @@ class SetCompiler:
     A graph that fails, or whose worker is killed, is noted in the set and does not stop the rest.
     Another process may compile the same set: what it has published is not compiled here again,
     so that a graph is traced at most once by each of them.
+
+    Attributes:
+        graphs: of the recipe, in the order of work.
+        num_workers: that were started, those in place of killed ones not counted.
     """
 
     def __init__(
         self, folder: SetFolder, recipe: Recipe, report: Report, start: StartWorker = Worker
     ) -> None:
-        """Prepare for a set.
+        """Find which graphs there are.
 
         Args:
             folder: the set.
             recipe: of its graphs.
-            report: is told of every change.
+            report: is told of every change, by the thread that runs this.
             start: makes a worker.
+
+        Raises:
+            NoriaError: the target cannot run here.
         """
-        self.graphs: list[GraphState] = []
+        listed = list_graphs(recipe)
+        self.graphs = [GraphState(one.name, one.key, one.num_tensors) for one in listed]
+        self.num_workers = 0
         self._folder = folder
         self._recipe = recipe
         self._report = report
         self._start = start
         self._workers: dict[Connection, Tracing] = {}
         self._in_work: dict[Connection, GraphState] = {}
-        self._is_listed = False
+        self._is_stopped = threading.Event()
 
     def run(self, num_workers: int) -> None:
         """Compile all that is missing; what failed is in ``graphs`` and in the set.
 
-        However this ends, the workers end, and what was published stays.
+        Nothing that is in the set is compiled again; if all is, no worker starts. However this
+        ends, the workers end, and what was published stays.
+
+        Args:
+            num_workers: at most; no more are started than there are graphs to compile.
 
         Raises:
             SetError: the set cannot be written, or no worker can start.
         """
         try:
-            self._add_workers(num_workers)
-            while self._workers:
-                for connection in wait([*self._workers]):
+            self._note_what_is_there()
+            num_waiting = sum(graph.state is State.WAITING for graph in self.graphs)
+            self.num_workers = min(num_workers, num_waiting)
+            self._add_workers(self.num_workers)
+            while self._workers and not self._is_stopped.is_set():
+                for connection in wait([*self._workers], POLL_S):
                     assert isinstance(connection, Connection)
                     self._receive(connection)
                     self._report(self.graphs, len(self._workers))
         finally:
-            for worker in self._workers.values():
-                worker.stop()
+            self._end_workers()
+
+    def stop(self) -> None:
+        """Let ``run`` return soon, whatever is in work; any thread may say so, at any time."""
+        self._is_stopped.set()
 
     def _add_workers(self, num: int) -> None:
         for _ in range(num):
+            if self._is_stopped.is_set():
+                break
             worker = self._start(self._recipe)
             self._workers[worker.connection] = worker
         self._report(self.graphs, len(self._workers))
@@ -128,22 +153,17 @@ class SetCompiler:
             return
         if isinstance(message, NotReady):
             raise SetError(f"no worker can start: {message.error_text.splitlines()[0]}")
-        if isinstance(message, Ready):
-            self._list(message)
-        else:
+        if isinstance(message, Traced):
             self._publish(self._in_work.pop(connection), message)
         self._hand_next(connection)
 
-    def _list(self, message: Ready) -> None:
-        if not self._is_listed:
-            self._is_listed = True
-            self.graphs += (GraphState(g.name, g.key, g.num_tensors) for g in message.graphs)
-            names = [graph.name for graph in self.graphs]
-            with self._folder.locked():
-                if self._folder.manifest.facts.get(WANTED) != names:
-                    self._folder.record({WANTED: names})
-                for graph in self.graphs:
-                    self._note_if_there(graph)
+    def _note_what_is_there(self) -> None:
+        names = [graph.name for graph in self.graphs]
+        with self._folder.locked():
+            if self._folder.manifest.facts.get(WANTED) != names:
+                self._folder.record({WANTED: names})
+            for graph in self.graphs:
+                self._note_if_there(graph)
 
     def _hand_next(self, connection: Connection) -> None:
         """Hand out the next graph that nobody has published; without one, the worker ends."""
@@ -198,6 +218,14 @@ class SetCompiler:
                 self._add_workers(1)
         elif not self._workers:
             raise SetError(f"no worker can start: {end}")
+
+    def _end_workers(self) -> None:
+        for worker in self._workers.values():
+            worker.stop()
+        for graph in self._in_work.values():
+            graph.state = State.WAITING
+        self._workers.clear()
+        self._in_work.clear()
 
 
 def missing_graphs(manifest: Manifest) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...kernels.kernel_set import KernelSet
 from .architecture import Architecture, Experts
 from .rope_scaling import Rope
-from .weights import Weights
+from .weights import Weights, join, stack
 
 
 class Step(Protocol):
@@ -133,10 +133,8 @@ class ExpertMLP(nn.Module):
             [f"{prefix}.{part}.weight" for part in names.expert(index)]
             for index in range(experts.num)
         ]
-        gate_up = torch.stack(
-            [torch.cat([weights.get(gate), weights.get(up)]) for gate, up, _ in parts]
-        )
-        down = torch.stack([weights.get(down) for _, _, down in parts])
+        gate_up = stack([join([weights.get(gate), weights.get(up)]) for gate, up, _ in parts])
+        down = stack([weights.get(down) for _, _, down in parts])
         self.experts = builder.kernels.make_experts(gate_up, down, "silu")
 
     def forward(self, x_RE: Tensor, step: Step) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,19 @@ class Weights:
         """Pack the linear layers of these names into one, their outputs side by side."""
         weights = [self.get(f"{name}.weight") for name in names]
         # One alone is not joined: a tied head then shares the memory of the embedding.
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        weight = join(weights) if len(weights) > 1 else weights[0]
         biases = [self.get(f"{name}.bias") for name in names if f"{name}.bias" in self._tensors]
-        bias = torch.cat(biases) if biases else None
+        bias = join(biases) if biases else None
         return self._kernels.make_linear(weight, bias, out_dtype or self.dtype)
+
+
+def join(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate along the first axis."""
+    if parts[0].is_meta:  # for which torch would import its compiler, in a second and more
+        return parts[0].new_empty((sum(map(len, parts)), *parts[0].shape[1:]))
+    return torch.cat(tuple(parts))
+
+
+def stack(parts: Sequence[Tensor]) -> Tensor:
+    """Put tensors of one shape side by side, along a new first axis."""
+    return join([part.unsqueeze(0) for part in parts])

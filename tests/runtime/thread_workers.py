@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from subprocess import TimeoutExpired
 
+from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.tracing import ListedGraph, Recipe
 
 GRAPHS = ("prefill_t64_c64", "decode_s4_c64", "decode_s2_c64", "sampler_r4_greedy")
@@ -16,37 +17,34 @@ GRAPHS = ("prefill_t64_c64", "decode_s4_c64", "decode_s2_c64", "sampler_r4_greed
 class ThreadProcess:
     """As far like a process as a worker needs; ends as killed where its target exits."""
 
-    def __init__(
-        self, *, target: Callable[..., None], args: tuple[Recipe, Connection], daemon: bool
-    ) -> None:
-        recipe, connection = args
-        self._connection = Connection(os.dup(connection.fileno()))
-        self._thread = threading.Thread(target=self._run, args=(target, recipe), daemon=daemon)
-        self.exitcode: int | None = None
-        self.start, self.join, self.is_alive = (
-            self._thread.start,
-            self._thread.join,
-            self._thread.is_alive,
-        )
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._returncode = 0
+        self._thread.start()
 
-    def _run(self, target: Callable[..., None], recipe: Recipe) -> None:
-        try:
-            target(recipe, self._connection)
-            self.exitcode = 0
-        except SystemExit as end:
-            self.exitcode = int(str(end.code))
-        finally:
-            self._connection.close()
+    def wait(self, timeout: float) -> int:
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutExpired("a thread", timeout)
+        return self._returncode
 
     def kill(self) -> None:
         """A thread ends with the connection."""
 
+    def _run(self) -> None:
+        try:
+            worker.serve(self._connection)
+        except SystemExit as end:
+            self._returncode = int(str(end.code))
+        finally:
+            self._connection.close()
 
-class ThreadContext:
-    """In place of what ``multiprocessing.get_context`` returns."""
 
-    Pipe = staticmethod(Pipe)
-    Process = ThreadProcess
+def start_thread(niceness: int) -> tuple[Connection, ThreadProcess]:
+    """In place of ``worker.start_process``."""
+    ours, theirs = Pipe()
+    return ours, ThreadProcess(theirs)
 
 
 class FakeTracer:

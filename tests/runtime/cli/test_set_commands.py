@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from thread_workers import ThreadContext
+from thread_workers import start_thread
 
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.compiled_set import worker
@@ -26,7 +26,7 @@ COMPILE = ReferenceKernels.compile
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers be threads of this process."""
-    monkeypatch.setattr(worker, "get_context", lambda method: ThreadContext)
+    monkeypatch.setattr(worker, "start_process", start_thread)
 
 
 @pytest.fixture
@@ -55,7 +55,8 @@ def test_compile_writes_a_set_and_then_finds_it(run: Run, config: Path, tmp_path
     assert f"{tmp_path / 'set'}: 9 done; " in first.stdout
     assert "1 worker (as asked for)" in first.stdout
     assert f"{tmp_path / 'set'}: 9 there; " in again.stdout
-    assert "compile: 9/9 sampler_r2" in first.stderr
+    assert "0 workers (no more were needed)" in again.stdout
+    assert "compile: 9/9 decode_s2_c64" in first.stderr
 
 
 @pytest.mark.usefixtures("in_threads")

@@ -6,13 +6,15 @@ import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from thread_workers import ThreadContext
+from thread_workers import start_thread
 
 from noria.kernels.kernel_set import KernelSet
 from noria.runtime.assembly import assemble, build_model, limits_of
@@ -22,7 +24,7 @@ from noria.runtime.compiled_set.compiling import compile_set
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.graph_states import State
 from noria.runtime.compiled_set.key import Key
-from noria.runtime.compiled_set.tracing import Recipe, Tracer
+from noria.runtime.compiled_set.tracing import Recipe, Tracer, list_graphs
 from noria.runtime.compiled_set.worker import Worker
 from noria.runtime.config import Config, parse_config
 from noria.runtime.errors import ConfigError, SetError
@@ -76,7 +78,7 @@ def recipe_of(config: Config) -> Recipe:
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let workers be threads of this process."""
-    monkeypatch.setattr(worker, "get_context", lambda method: ThreadContext)
+    monkeypatch.setattr(worker, "start_process", start_thread)
     num_threads = torch.get_num_threads()
     yield
     torch.set_num_threads(num_threads)
@@ -110,11 +112,46 @@ def test_a_tracer_without_weights_traces_what_an_engine_has() -> None:
     assert {g.name: (g.key, tracer.trace(g.name)) for g in tracer.graphs} == here.traces
 
 
-def test_graphs_of_models_come_first_the_limits_of_the_plan_before_others() -> None:
-    names = [graph.name for graph in Tracer(recipe_of(tiny())).graphs]
+def test_limit_graphs_come_first_then_small_ones_then_the_others_of_the_plan() -> None:
+    scoring = tiny(sampler_features=["greedy", "top_k_top_p", "prompt_logprobs"])
 
-    assert names[:4] == GRAPHS[:4]
-    assert sorted(names) == sorted(GRAPHS)
+    names = [graph.name for graph in list_graphs(recipe_of(tiny()))]
+    with_score = [graph.name for graph in list_graphs(recipe_of(scoring))]
+
+    assert names[:2] == GRAPHS[:2]
+    assert set(names[2:-2]) == set(GRAPHS[4:])
+    assert names[-2:] == GRAPHS[2:4]
+    assert set(with_score[:3]) == {*GRAPHS[:2], "score_t32_c64"}
+    assert "scorer_r32" in with_score[3:-2]
+    assert with_score[-2:] == GRAPHS[2:4]
+
+
+LISTING = """
+import pickle, sys
+from noria.runtime.compiled_set.tracing import list_graphs
+print(len(list_graphs(pickle.load(sys.stdin.buffer))), "torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("num_experts", [0, 4])
+def test_listing_graphs_imports_no_compiler(num_experts: int) -> None:
+    """It would take longer than all else before the first worker starts."""
+    model = MODEL
+    if num_experts:
+        experts = {"num_experts": num_experts, "num_experts_per_tok": 2}
+        model = MODEL | experts | {"model_type": "qwen3_moe", "moe_intermediate_size": 32}
+    recipe = recipe_of(tiny(model=model))
+
+    listed = subprocess.run(
+        [sys.executable, "-c", LISTING],
+        input=pickle.dumps(recipe),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert listed.stdout.split() == [str(len(GRAPHS)).encode(), b"False"]
 
 
 def test_a_graph_that_there_is_not_is_refused() -> None:
@@ -168,6 +205,39 @@ def test_only_graphs_that_the_plan_adds_are_compiled(tmp_path: Path) -> None:
     assert added == {"decode_s1_c64", "sampler_r1_greedy", "sampler_r1_greedy_top_k_top_p"}
 
 
+def start_none(recipe: Recipe) -> Worker:
+    raise AssertionError("a worker was started")
+
+
+@pytest.mark.usefixtures("in_threads")
+def test_no_worker_starts_where_all_graphs_are_there_whoever_was_here_last(tmp_path: Path) -> None:
+    """Plans that differ in their buckets only share a set, and the last one is noted in it."""
+    few, many = tiny(backend="reference"), tiny(backend="reference", num_seqs_buckets=[1, 2, 4])
+    path = tmp_path / "set"
+    compile_set(few, path, workers=1)
+
+    with pytest.raises(AssertionError, match="a worker was started"):
+        compile_set(many, path, workers=4, start=start_none)
+    more = compile_set(many, path, workers=4)
+    again = [compile_set(config, path, workers=4, start=start_none) for config in (many, few, many)]
+
+    assert [(one.workers.num, len(one.graphs)) for one in again] == [(0, 12), (0, 9), (0, 12)]
+    assert more.workers.num <= 3
+    assert {graph.state for one in again for graph in one.graphs} == {State.THERE}
+
+
+@pytest.mark.usefixtures("in_threads")
+def test_a_damaged_graph_is_not_there(tmp_path: Path) -> None:
+    config = tiny(backend="reference")
+    compile_set(config, tmp_path / "set", workers=1)
+    (tmp_path / "set" / "graphs" / "decode_s2_c64.graph").write_bytes(b"other")
+
+    again = compile_set(config, tmp_path / "set", workers=1)
+
+    assert [g.name for g in again.graphs if g.state is State.DONE] == ["decode_s2_c64"]
+    assert again.folder.verify() == []
+
+
 @pytest.mark.usefixtures("in_threads")
 def test_a_set_for_other_settings_is_refused_with_what_differs(tmp_path: Path) -> None:
     compile_set(tiny(backend="reference"), tmp_path / "set", workers=1)
@@ -189,16 +259,13 @@ def test_blocks_that_were_found_once_are_kept(
     assert again.folder.manifest.num_blocks == (17,)
 
 
-def test_a_configuration_beyond_the_model_is_refused_before_a_worker_starts(
+def test_a_configuration_beyond_this_machine_is_refused_before_a_worker_starts(
     tmp_path: Path,
 ) -> None:
-    def start(recipe: Recipe) -> Worker:
-        raise AssertionError("a worker was started")
+    too_large = tiny(num_blocks=2**27 - 1)
 
-    with pytest.raises(ConfigError, match="max_model_len"):
-        compile_set(
-            tiny(max_model_len=128, max_num_batched_tokens=128), tmp_path / "set", start=start
-        )
+    with pytest.raises(ConfigError, match="num_blocks"):
+        compile_set(too_large, tmp_path / "set", start=start_none)
 
     assert not (tmp_path / "set").exists()
 

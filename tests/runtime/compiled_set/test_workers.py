@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from thread_workers import GRAPHS, FakeTracer, ThreadContext
+from thread_workers import GRAPHS, FakeTracer, ThreadProcess, start_thread
 
-from noria.runtime.compiled_set import worker
+from noria.runtime.compiled_set import worker, workers
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.graph_states import GraphState, State, remaining_s
 from noria.runtime.compiled_set.tracing import Recipe
@@ -34,8 +34,9 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> type[FakeTracer]:
         traced: list[str] = []  # noqa: RUF012
         act = staticmethod(lambda name: None)
 
-    monkeypatch.setattr(worker, "get_context", lambda method: ThreadContext)
+    monkeypatch.setattr(worker, "start_process", start_thread)
     monkeypatch.setattr(worker, "Tracer", Steered)
+    monkeypatch.setattr(workers, "list_graphs", lambda recipe: Steered(recipe).graphs)
     return Steered
 
 
@@ -185,6 +186,76 @@ def test_an_interrupt_leaves_a_usable_set_and_the_next_run_goes_on(
     assert sorted(first) == sorted(GRAPHS[:2])
     assert tracer.traced == list(GRAPHS[2:])
     assert SetFolder.open(tmp_path / "set").verify() == []
+
+
+def test_a_compiler_that_was_stopped_compiles_nothing(
+    tmp_path: Path, tracer: type[FakeTracer]
+) -> None:
+    compiler = compiler_of(tmp_path / "set")
+
+    compiler.stop()
+    compiler.run(2)
+
+    assert states(compiler) == dict.fromkeys(GRAPHS, State.WAITING)
+    assert tracer.traced == []
+
+
+def test_a_compiler_can_be_stopped_between_two_graphs(
+    tmp_path: Path, tracer: type[FakeTracer]
+) -> None:
+    def stop(graphs: Sequence[GraphState], num_workers: int) -> None:
+        if graphs[1].state is State.DONE:
+            compiler.stop()
+
+    compiler = compiler_of(tmp_path / "set", stop)
+    compiler.run(1)
+
+    check_two_done(compiler, tmp_path / "set")
+
+
+def test_another_thread_stops_a_compiler_whatever_is_in_work(
+    tmp_path: Path, tracer: type[FakeTracer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_tracing, is_killed = threading.Event(), threading.Event()
+
+    def trace_until_killed() -> None:
+        is_tracing.set()
+        is_killed.wait(60)
+
+    steer(tracer, decode_s2_c64=trace_until_killed)
+    monkeypatch.setattr(ThreadProcess, "kill", lambda process: is_killed.set())
+    compiler = compiler_of(tmp_path / "set")
+    running = threading.Thread(target=compiler.run, args=(1,))
+
+    running.start()
+    assert is_tracing.wait(60)
+    compiler.stop()
+    running.join(60)
+
+    assert not running.is_alive()
+    assert is_killed.is_set()
+    check_two_done(compiler, tmp_path / "set")
+
+
+def check_two_done(compiler: SetCompiler, path: Path) -> None:
+    folder = SetFolder.open(path)
+    assert [*states(compiler).values()] == [State.DONE] * 2 + [State.WAITING] * (len(GRAPHS) - 2)
+    assert sorted(folder.manifest.graphs) == sorted(GRAPHS[:2])
+    assert folder.verify() == []
+
+
+def test_no_more_workers_start_than_there_are_graphs_to_compile(
+    tmp_path: Path, tracer: type[FakeTracer]
+) -> None:
+    folder = SetFolder.prepare(tmp_path / "set", key={"heads": 4}, num_blocks=[9])
+    for name in GRAPHS[1:]:
+        folder.publish(name, b"there", key={"kind": name}, seconds=1.0, peak_bytes=5)
+    compiler = compiler_of(tmp_path / "set")
+
+    compiler.run(3)
+
+    assert compiler.num_workers == 1
+    assert tracer.traced == [GRAPHS[0]]
 
 
 def test_a_set_that_cannot_be_written_ends_the_workers(
