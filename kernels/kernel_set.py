@@ -55,7 +55,17 @@ class KernelSet(SamplerOperators, Protocol):
         """
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return zeros in the target's memory, for caches and static buffers."""
+        """Return zeros in the target's memory, for caches and static buffers.
+
+        They can be used at once, but their memory may still be on its way, see ``settle``.
+        """
+
+    def settle(self) -> None:
+        """Wait until all memory that was handed out is there, so that no step waits for it.
+
+        Raises:
+            MemoryError: there is less than was handed out.
+        """
 
     def embed(self, ids_R: Tensor, table_VE: Tensor, scale: float = 1.0) -> Tensor:
         """Look up rows of the table: ``[R, E]``. Padded ids are 0.

@@ -89,6 +89,16 @@ def assemble(
     return Assembly(groups, cache, graphs)
 
 
+def settle_memory(kernels: KernelSet) -> None:
+    """Wait until all memory of an engine is there: caches, buffers, weights.
+
+    Raises:
+        BackendError: there is not enough.
+    """
+    with _memory_for("the engine", "lower num_blocks, kv_cache_memory or max_num_batched_tokens"):
+        kernels.settle()
+
+
 def limits_of(config: Config, kernels: KernelSet) -> PlanLimits:
     """Return the limits of a configuration with the alignment of these kernels."""
     return plan_limits(config, prefill_tile=kernels.prefill_tile, fold_blocks=kernels.fold_blocks)

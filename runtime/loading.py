@@ -12,7 +12,7 @@ import torch
 from ..bucketing import BucketPlan, FillPolicy
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
-from .assembly import assemble, build_model, kv_groups, limits_of
+from .assembly import assemble, build_model, kv_groups, limits_of, settle_memory
 from .backends import load_kernels
 from .compiled_set.folder import SetFolder
 from .compiled_set.identity import set_identity, set_key
@@ -86,6 +86,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     invariance = warm_up(
         parts.graphs, parts.cache, vocab_size=source.architecture.vocab_size, dtype=model.dtype
     )
+    settle_memory(kernels)
     if not invariance.is_invariant:
         LOG.warning("%s", invariance)
     runner = ModelRunner(plan, parts.graphs, parts.graphs.layout)

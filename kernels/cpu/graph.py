@@ -16,13 +16,13 @@ class Trace:
     """A graph whose shapes are all numbers, and what its placeholders stand for; no weights.
 
     Attributes:
-        graph: every node is a placeholder, a call of an operator, a getitem or the output.
+        nodes: in order; each is a placeholder, a call of an operator, a getitem or the output.
         inputs: by placeholder, the place of a tensor among the leaves of the inputs.
         attributes: by placeholder, the path of a tensor in the module.
         constants: by placeholder, a tensor that tracing made.
     """
 
-    graph: fx.Graph
+    nodes: Sequence[fx.Node]
     inputs: Mapping[str, int]
     attributes: Mapping[str, str]
     constants: Mapping[str, Tensor]
@@ -32,7 +32,7 @@ class Trace:
 class StaticGraph:
     """A graph whose shapes are all numbers, and the tensor behind each placeholder."""
 
-    graph: fx.Graph
+    nodes: Sequence[fx.Node]
     placeholders: Mapping[str, Tensor]
 
 
@@ -62,7 +62,7 @@ def trace(module: nn.Module, inputs: Sequence[object]) -> Trace:
             attributes[name] = target
         else:
             constants[name] = program.constants[target]
-    return Trace(program.graph, places, attributes, constants)
+    return Trace(list(program.graph.nodes), places, attributes, constants)
 
 
 def bind(traced: Trace, module: nn.Module, inputs: Sequence[object]) -> StaticGraph:
@@ -82,7 +82,7 @@ def bind(traced: Trace, module: nn.Module, inputs: Sequence[object]) -> StaticGr
         if tensor is None:
             raise ValueError(f"the graph takes {path}, which the model does not have")
         placeholders[name] = tensor
-    return StaticGraph(traced.graph, placeholders)
+    return StaticGraph(traced.nodes, placeholders)
 
 
 def _attribute(module: nn.Module, path: str) -> Tensor | None:

@@ -34,7 +34,7 @@ def write_trace(traced: Trace) -> bytes:
         "inputs": dict(traced.inputs),
         "attributes": dict(traced.attributes),
         "constants": {name: _constant(name, one) for name, one in traced.constants.items()},
-        "nodes": [_node(node) for node in traced.graph.nodes],
+        "nodes": [_node(node) for node in traced.nodes],
     }
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
@@ -48,13 +48,13 @@ def read_trace(data: bytes) -> Trace:
     value = json.loads(data)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ValueError(f"a graph file of another format than {FORMAT}")
-    graph = fx.Graph()
+    graph = fx.Graph()  # which nodes must have, but it need not list them
     nodes: dict[str, fx.Node] = {}
     for one in value["nodes"]:
         node = _new_node(graph, one, nodes)
         nodes[one["name"]] = node
     constants = {name: _tensor(one) for name, one in value["constants"].items()}
-    return Trace(graph, value["inputs"], value["attributes"], constants)
+    return Trace(list(nodes.values()), value["inputs"], value["attributes"], constants)
 
 
 def _node(node: fx.Node) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def _node(node: fx.Node) -> dict[str, Any]:
 def _new_node(graph: fx.Graph, value: Mapping[str, Any], nodes: Mapping[str, fx.Node]) -> fx.Node:
     name, op = value["name"], value["op"]
     if op == "placeholder":
-        return graph.create_node(op, name, name=name)
+        return fx.Node(graph, name, op, name, (), {})
     args = _decode(value["args"], nodes)
     if op == "output":
-        return graph.create_node(op, "output", tuple(args), name=name)
+        return fx.Node(graph, name, op, "output", tuple(args), {})
     target = _find_target(value["target"])
     kwargs = {key: _decode(arg, nodes) for key, arg in value["kwargs"].items()}
-    node = graph.create_node(op, target, tuple(args), kwargs, name=name)
+    node = fx.Node(graph, name, op, target, tuple(args), kwargs)
     if "results" in value:
         node.meta["val"] = _metas(value["results"])
     return node

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..contract import check_tensor
 from .memory import Arena
-from .native import Call, Library
+from .native import Call, Chunk, Library
 from .operators import Operator, TensorSpec, check_contiguous, check_dense, check_dtype, kernel_name
 
 PANEL = 16
@@ -33,7 +33,7 @@ def pack(weights_XOI: Tensor, arena: Arena, *, library: Library) -> Tensor:
     check_dtype("weight", weights_XOI)
     num_weights, num_outputs, num_inputs = weights_XOI.shape
     shape = packed_shape(num_outputs, num_inputs, weights_XOI.dtype)
-    packed = arena.zeros((num_weights, *shape), weights_XOI.dtype)
+    packed = arena.unfetched_zeros((num_weights, *shape), weights_XOI.dtype)
     name = kernel_name("pack", weights_XOI.dtype)
     if packed.is_meta:
         return packed
@@ -113,7 +113,8 @@ def _calls(
     chunks = -(-num_rows // _CHUNK_ROWS)
     sizes = (num_rows, num_inputs, num_outputs, x_RI.stride(0), _CHUNK_ROWS, _GROUP)
     name = kernel_name("linear", x_RI.dtype, out_dtype)
-    return [Call(name, groups * chunks, (x_RI, packed, bias_O, outs[0], *sizes))]
+    args = (x_RI, packed, bias_O, outs[0], *sizes)
+    return [Call(name, groups * chunks, args, Chunk(_CHUNK_ROWS, groups))]
 
 
 _LINEAR = Operator(

@@ -20,15 +20,31 @@ Argument = int | float | Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next rows of a command's result, by its next tasks: how many of each."""
+
+    num_rows: int
+    num_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One command: a kernel, how many tasks it has, and its arguments in order.
 
     Tensors are passed by address, None as a null pointer; sizes and strides count elements.
+    ``chunk`` is there where tasks compute the rows of the result in order.
     """
 
     kernel: str
     num_tasks: int
     args: tuple[Argument, ...]
+    chunk: Chunk | None = None
+
+    def tasks_for(self, num_rows: int) -> int:
+        """Return how many of the tasks, from the first on, the first rows of the result take."""
+        if self.chunk is None:
+            return self.num_tasks
+        return min(self.num_tasks, -(-num_rows // self.chunk.num_rows) * self.chunk.num_tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,12 @@ class CommandList:
     commands: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     args: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     tensors: list[Tensor] = field(repr=False)
+
+    def with_tasks(self, num_tasks: Sequence[int]) -> CommandList:
+        """Return the commands with other numbers of tasks."""
+        commands = self.commands.copy()
+        commands[:, 1] = num_tasks
+        return CommandList(commands, self.args, self.tensors)
 
 
 class Library:

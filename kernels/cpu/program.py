@@ -41,6 +41,11 @@ class CommandStep:
         """Run the commands."""
         self._library.run(self._commands)
 
+    def run_rows(self, num_rows: int) -> None:
+        """Run the tasks that the first rows take."""
+        tasks = [call.tasks_for(num_rows) for call in self._calls]
+        self._library.run(self._commands.with_tasks(tasks))
+
     def profile(self) -> list[CommandTime]:
         """Run the commands, timing each."""
         seconds = self._library.time(self._commands)
@@ -59,6 +64,14 @@ class Program:
         """Run the graph once."""
         for step in self.steps:
             step()
+
+    def run_rows(self, num_rows: int) -> None:
+        """Run the tasks of a whole run that the first rows need, where they need no later ones."""
+        for step in self.steps:
+            if isinstance(step, CommandStep):
+                step.run_rows(num_rows)
+            else:
+                step()
 
     def profile(self) -> list[CommandTime]:
         """Run the graph once, timing each command and each call into torch."""
@@ -95,7 +108,7 @@ class _Lowering:
         self._outputs = outputs
         self._library = library
         self._pool = pool
-        self._nodes: list[fx.Node] = list(graph.graph.nodes)
+        self._nodes = graph.nodes
         self._values: dict[fx.Node, Any] = {}
         self._owned: dict[fx.Node, list[Tensor]] = {}
         self._last_use = _last_uses(self._nodes)
@@ -159,7 +172,7 @@ class _Lowering:
         if _is_alias(target):
             with torch.no_grad():
                 value = target(*args, **kwargs)
-            if _shares_memory(value, (args, kwargs)):
+            if _shares_memory(value, [self._values[used] for used in node.all_input_nodes]):
                 self._values[node] = value
                 return
         outs = pytree.tree_map(_empty_like, node.meta["val"])
@@ -177,9 +190,8 @@ class _Lowering:
             self._calls = []
 
     def _finish(self, node: fx.Node) -> None:
-        results = [
-            leaf for leaf in pytree.tree_leaves(self._resolve(node.args)) if leaf is not None
-        ]
+        leaves = pytree.tree_leaves(self._resolve(node.args))
+        results = [leaf for leaf in leaves if leaf is not None]
         if len(results) != len(self._outputs):
             raise ValueError(f"the graph returns {len(results)} values, not {len(self._outputs)}")
         copies = []
@@ -233,7 +245,7 @@ def _check_fits(result: object, output: Tensor) -> None:
         )
 
 
-def _last_uses(nodes: list[fx.Node]) -> dict[int, list[fx.Node]]:
+def _last_uses(nodes: Sequence[fx.Node]) -> dict[int, list[fx.Node]]:
     """Return, by position in the graph, the nodes whose memory nobody reads from there on.
 
     A view or a getitem may share the memory of its inputs: its uses count as theirs.
@@ -264,8 +276,8 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _shares_memory(value: object, args: object) -> bool:
-    known = {_storage(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)}
+def _shares_memory(value: object, inputs: list[object]) -> bool:
+    known = {_storage(leaf) for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)}
     return all(_storage(leaf) in known for leaf in pytree.tree_leaves(value))
 
 

@@ -95,6 +95,10 @@ class CpuKernels(CpuSamplerOperators):
         """Return zeros on large pages, where the system has them."""
         return self._arena.zeros(shape, dtype)
 
+    def settle(self) -> None:
+        """Wait until all pages of what ``zeros`` returned are there."""
+        self._arena.settle()
+
     def embed(self, ids_R: Tensor, table_VE: Tensor, scale: float = 1.0) -> Tensor:
         """Return the rows ``[R, E]`` of the table, times ``scale`` and rounded once."""
         if scale == 1.0:

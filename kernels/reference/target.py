@@ -61,6 +61,9 @@ class ReferenceKernels:
         """Return zeros."""
         return torch.zeros(tuple(shape), dtype=dtype)
 
+    def settle(self) -> None:
+        """Do nothing: pages come with the first write to them."""
+
     def make_linear(
         self, weight_OI: Tensor, bias_O: Tensor | None, out_dtype: torch.dtype
     ) -> nn.Module:

@@ -1,10 +1,13 @@
 """Memory on large pages: alignment, zeros, and tensors that do not know of each other."""
 
+import errno
 import gc
+import resource
 
 import pytest
 import torch
 
+from noria.kernels.cpu import memory
 from noria.kernels.cpu.memory import HUGE_PAGE, Arena
 
 
@@ -66,3 +69,52 @@ def test_memory_stays_while_a_tensor_lives():
     tensor.fill_(3)
 
     assert tensor.eq(3).all()
+
+
+def page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@pytest.mark.parametrize("can_populate", [True, False], ids=["populated", "touched"])
+def test_settled_memory_takes_no_page_faults(can_populate, monkeypatch):
+    """64 MiB are 32 large pages or 16,384 small ones; whoever fetches them must be done."""
+    if not can_populate:
+        monkeypatch.setattr(memory, "_can_populate", lambda: False)
+    arena = Arena()
+    tensors = [arena.zeros((8 * 2**20,), torch.uint8) for _ in range(8)]
+    arena.settle()
+
+    before = page_faults()
+    for tensor in tensors:
+        tensor[::4096] = 1
+
+    assert page_faults() - before < 16
+
+
+def test_memory_that_is_written_at_once_comes_with_the_first_write():
+    tensor = Arena().unfetched_zeros((64 * 2**20,), torch.uint8)
+
+    before = page_faults()
+    tensor[::4096] = 1
+
+    assert page_faults() - before >= 32
+
+
+def test_fetching_changes_nothing_that_was_written_meanwhile():
+    arena = Arena()
+    for _ in range(20):
+        tensor = arena.zeros((2**20 + 3,), torch.uint8)
+        tensor.fill_(7)
+        arena.settle()
+
+        assert tensor.eq(7).all()
+
+
+def test_pages_that_the_system_does_not_give_are_a_memory_error(monkeypatch):
+    arena = Arena()
+    monkeypatch.setattr(memory, "_populate", lambda start, num_bytes: errno.ENOMEM)
+    arena.zeros((1000,), torch.float32)
+
+    with pytest.raises(MemoryError, match="no memory for 4,000 bytes: "):
+        arena.settle()
+    arena.settle()

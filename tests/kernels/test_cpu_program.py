@@ -2,6 +2,7 @@
 
 import gc
 
+import pytest
 import torch
 from attention_cases import Heads, Layout, Request, make_decode, same_bits
 from torch import Tensor, nn
@@ -194,3 +195,50 @@ def test_a_model_is_one_list_of_commands():
 
     assert isinstance(run, Program)
     assert (len(run.steps), run.num_commands) == (1, 4)
+
+
+class TwoLinears(nn.Module):
+    """Rows of 300, which linears compute in chunks of 128."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        weights = [torch.randn(shape, generator=generator) for shape in ((100, 33), (7, 100))]
+        self.first, self.last = (KERNELS.make_linear(w, None, torch.float32) for w in weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x))
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_there"), [(1, 128), (128, 128), (129, 256), (257, 300), (9999, 300)]
+)
+def test_a_run_for_some_rows_gives_them_the_same_bits_and_leaves_out_the_rest(num_rows, num_there):
+    graph, x = TwoLinears(), torch.randn(300, 33)
+    output = torch.zeros(300, 7)
+    run = KERNELS.compile(graph, [x], [output])
+    run()
+    expected = output.clone()
+    output.fill_(float("nan"))
+
+    run.run_rows(num_rows)
+
+    assert same_bits(output[:num_there], expected[:num_there])
+    assert output[num_there:].isnan().all()
+
+
+def test_a_run_for_some_rows_does_all_else():
+    """Torch between commands, and commands whose tasks are no rows in order."""
+    inputs, caches = make_inputs(1)
+    graph, output = Layer(KERNELS), torch.zeros(8, WIDTH)
+    run = KERNELS.compile(graph, [inputs, caches], [output])
+    run()
+    expected, cached = output.clone(), [cache.clone() for cache in caches]
+    output.zero_()
+    for cache, before in zip(caches, make_inputs(1)[1], strict=True):
+        cache.copy_(before)
+
+    run.run_rows(3)
+
+    assert same_bits(output, expected)
+    assert all(same_bits(a, b) for a, b in zip(caches, cached, strict=True))
