@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -14,6 +14,14 @@ from .compiled_set.key import Key
 
 Run = Callable[[], None]
 """Runs a graph once over its static buffers."""
+
+
+@runtime_checkable
+class RunsRows(Protocol):
+    """An executable that need not compute the rows that nobody will look at."""
+
+    def run_rows(self, num_rows: int) -> None:
+        """Run once as far as the first rows need; the others may be left as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,10 @@ class GraphSource(Protocol):
     def num_compilations(self) -> int:
         """Graphs that were compiled in this process."""
         ...
+
+    def will_load(self, name: str) -> bool:
+        """Tell whether there is a graph of this name to load, so that ``get`` need not compile."""
+        return False
 
     @abstractmethod
     def get(self, graph: EngineGraph) -> Run:

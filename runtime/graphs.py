@@ -16,7 +16,7 @@ from ..kernels.kernel_set import KernelSet
 from .block_copies import BlockCopier
 from .compiled_set.identity import graph_key
 from .errors import BackendError
-from .graph_source import CompileHere, EngineGraph, GraphSource
+from .graph_source import CompileHere, EngineGraph, GraphSource, RunsRows
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
 from .kv_cache import KVCache
 from .model_graphs import ModelGraph
@@ -29,7 +29,8 @@ from .sampling_state import SamplerRow
 from .scheduler_output import Phase
 
 Progress = Callable[[str, int, int], None]
-"""Called with a graph's label, how many are done and how many there are."""
+"""Called with what is done ("load" or "compile" and a graph's label, at last "done"), how many
+graphs are done and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,13 @@ class CompiledGraph:
     def query_len(self) -> int:
         """Rows of logits per request."""
         return self.bucket.query_len if isinstance(self.bucket, DecodeBucket) else 1
+
+    def run_rows(self, num_rows: int) -> None:
+        """Run for the first rows only, on targets that can leave out the work of the others."""
+        if isinstance(self.run, RunsRows):
+            self.run.run_rows(num_rows)
+        else:
+            self.run()
 
 
 class CompiledGraphs:
@@ -96,7 +104,7 @@ class CompiledGraphs:
             self._cache, self._kernels, self._source, max_num_seqs=max_num_seqs
         )
         for index, bucket in enumerate(buckets):
-            progress(bucket.label, index, len(buckets))
+            progress(self._doing(bucket), index, len(buckets))
             try:
                 self._models[bucket] = self._compile_model(bucket)
                 self._compile_readers(bucket, max_model_len)
@@ -129,6 +137,10 @@ class CompiledGraphs:
         """Draw from the logits of a graph that has run, for each request that asks for it."""
         rows = {row * graph.query_len: one for row, one in enumerate(samplings) if one is not None}
         return self._samplers[graph.logits_RV.shape[0]].sample(rows)
+
+    def _doing(self, bucket: Bucket) -> str:
+        """Return what is done to have the bucket's graph, for who waits for it."""
+        return f"{'load' if self._source.will_load(bucket.label) else 'compile'} {bucket.label}"
 
     def _compile_model(self, bucket: Bucket) -> CompiledGraph:
         spec = tuple(graph_spec(bucket, self.layout))

@@ -52,7 +52,8 @@ class LLM:
 
         Args:
             config: a path to a YAML file, its content as a mapping, or a parsed Config.
-            progress: called with label, index and total for each graph that is compiled.
+            progress: called for each graph with what is done ("load" or "compile" and its label),
+                how many are done and how many there are.
 
         Raises:
             NoriaError: a setting, the model or this machine does not fit.

@@ -64,7 +64,7 @@ class InvarianceReport:
 def warm_up(
     graphs: CompiledGraphs, cache: KVCache, *, vocab_size: int, dtype: torch.dtype
 ) -> InvarianceReport:
-    """Run every graph on the probe; leave the cache as it was.
+    """Run every graph on the probe, as far as its rows need; leave the cache as it was.
 
     The first graph is the largest prefill: it writes the context that decode graphs read.
 
@@ -108,10 +108,14 @@ def _probe_len(models: Sequence[CompiledGraph], cache: KVCache) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How the probe runs in a graph: how often, from which token on, and where its logits are."""
+    """How the probe runs in a graph: how often, from which token on, and where its logits are.
+
+    Its tokens are in the first ``num_rows`` rows.
+    """
 
     phase: Phase
     num_requests: int
+    num_rows: int
     start: int
     first_row: int
     row_step: int
@@ -133,19 +137,21 @@ class _Probe:
         fill_step(graph.arrays, output, graph.spec, layout)
         for group in range(len(self._groups)):
             _write_once(graph.arrays[slot_mapping_name(group)])
-        graph.run()
+        graph.run_rows(fit.num_rows)
         return graph.logits_RV[fit.first_row :: fit.row_step][: fit.num_requests]
 
     def _fit(self, bucket: Bucket, layout: GraphLayout) -> _Fit:
         """Run the last token in a decode graph, else the whole probe."""
         length = len(self.token_ids)
         if isinstance(bucket, DecodeBucket):
-            return _Fit(Phase.DECODE, bucket.num_seqs, length - 1, 0, bucket.query_len)
+            rows = bucket.num_rows
+            return _Fit(Phase.DECODE, bucket.num_seqs, rows, length - 1, 0, bucket.query_len)
         aligned = round_up(length, layout.prefill_tile)
         num_requests = min(layout.max_num_prefill_seqs, bucket.num_tokens // aligned)
+        rows = num_requests * aligned
         if isinstance(bucket, ScoreBucket):
-            return _Fit(Phase.SCORE, num_requests, 0, length - 1, aligned)
-        return _Fit(Phase.PREFILL, num_requests, 0, 0, 1)
+            return _Fit(Phase.SCORE, num_requests, rows, 0, length - 1, aligned)
+        return _Fit(Phase.PREFILL, num_requests, rows, 0, 0, 1)
 
     def _request(self, start: int) -> ScheduledRequest:
         return ScheduledRequest(

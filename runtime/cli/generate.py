@@ -96,7 +96,7 @@ def generate(
     with open_results(output, inputs) as writer:
         from ..llm import LLM
 
-        with show_progress("compile") as progress:
+        with show_progress("graphs") as progress:
             llm = LLM(settings, progress=progress)
         tally = _run(llm, lines, writer)
     if tally.num_failed:

@@ -62,6 +62,11 @@ class FromSet(GraphSource):
         """Graphs that the set did not give."""
         return self._compiler.num_compilations
 
+    def will_load(self, name: str) -> bool:
+        """Tell whether the set lists it as compiled; its file is looked at when it is loaded."""
+        graph = self._folder.manifest.graphs.get(name)
+        return graph is not None and graph.status == "done"
+
     def get(self, graph: EngineGraph) -> Run:
         """Load it.
 

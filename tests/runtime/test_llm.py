@@ -222,10 +222,10 @@ def test_num_blocks_auto_is_resolved_once_and_says_how():
 def test_progress_names_every_graph():
     seen = []
 
-    llm = LLM(TINY, progress=lambda label, index, total: seen.append((label, index, total)))
+    llm = LLM(TINY, progress=lambda text, index, total: seen.append((text, index, total)))
 
     labels = [bucket.label for bucket in llm.loaded.plan.buckets]
-    assert [label for label, _, _ in seen] == [*labels, "done"]
+    assert [text for text, _, _ in seen] == [*(f"compile {label}" for label in labels), "done"]
     assert seen[-1] == ("done", len(labels), len(labels))
 
 

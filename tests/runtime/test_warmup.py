@@ -7,6 +7,7 @@ from torch import nn
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.errors import BackendError
+from noria.runtime.model_graphs import ModelGraph
 from noria.runtime.sampling_params import SamplingParams
 from noria.runtime.warmup import warm_up
 
@@ -110,6 +111,34 @@ def test_every_graph_and_sampler_runs_before_serving(make_engine, make_shape):
     assert set(ran) == set(compiled)
     num_copies = len(tiny.cache.groups)
     assert len(compiled) == len(tiny.plan.buckets) + len(tiny.graphs.samplers) + num_copies
+
+
+def test_warm_up_leaves_out_rows_that_hold_no_probe(make_engine, make_shape):
+    """3 requests of 3 tokens in 64 rows, of which a target with chunks of 128 computes all."""
+    asked = {}
+
+    class Rows(ReferenceKernels):
+        def compile(self, graph, inputs, outputs):
+            run = super().compile(graph, inputs, outputs)
+            return RowsOf(run, asked) if isinstance(graph, ModelGraph) else run
+
+    class RowsOf:
+        def __init__(self, run, asked):
+            self.run, self.asked, self.number = run, asked, len(asked)
+            asked[self.number] = None
+
+        def run_rows(self, num_rows):
+            self.asked[self.number] = num_rows
+            self.run()
+
+    shape = make_shape(tokens=(8, 64), seqs=(2, 8), max_num_prefill_seqs=3)
+    tiny = make_engine(shape, kernels=Rows())
+
+    report(tiny)
+
+    rows = dict(zip((bucket.label for bucket in tiny.plan.buckets), asked.values(), strict=True))
+    assert [rows[bucket.label] for bucket in tiny.plan.prefill] == [6, 9]
+    assert [rows[bucket.label] for bucket in tiny.plan.decode] == [2, 8]
 
 
 @pytest.mark.parametrize("culprit", range(1, 5))

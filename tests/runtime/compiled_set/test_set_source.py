@@ -110,6 +110,26 @@ def test_an_engine_of_a_set_compiles_nothing_and_gives_the_same(compiled: Path, 
     assert llm.loaded.invariance.is_invariant
 
 
+def test_progress_tells_graphs_that_are_loaded_from_those_that_are_compiled(
+    compiled: Path, tmp_path: Path
+):
+    whole, lacking, texts = SetFolder.open(compiled), "decode_s2_c64", []
+    partial = SetFolder.prepare(
+        tmp_path / "set", key=whole.manifest.key, num_blocks=whole.manifest.num_blocks
+    )
+    for name, graph in whole.manifest.graphs.items():
+        if name != lacking:
+            partial.publish(name, whole.read(name), key=graph.key, seconds=1, peak_bytes=1)
+
+    llm = LLM(
+        {**SETTINGS, "compiled": str(partial.path)}, progress=lambda *done: texts.append(done[0])
+    )
+
+    labels = [bucket.label for bucket in llm.loaded.plan.buckets]
+    expected = [f"{'compile' if label == lacking else 'load'} {label}" for label in labels]
+    assert texts == [*expected, "done"]
+
+
 def copy_of(path: Path, target: Path) -> Path:
     shutil.copytree(path, target)
     return target
