@@ -36,7 +36,7 @@ from .padding import (
 )
 from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_buckets
 from .plan_file import PlanFile, PlanFileError, PlannedGraph
-from .policy import FillPolicy, StepPolicy, decode_context_need
+from .policy import CoverPolicy, FillPolicy, StepPolicy, decode_context_need
 
 __all__ = [
     "MAX_NUM_GRAPHS",
@@ -47,6 +47,7 @@ __all__ = [
     "Bucket",
     "BucketLists",
     "BucketPlan",
+    "CoverPolicy",
     "DecodeBucket",
     "FillPolicy",
     "GraphRow",
