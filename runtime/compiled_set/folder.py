@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DamagedFile, SetError
+from .claims import Release, take_claim
 from .key import key_differences, key_digest
 from .leftovers import remove_leftovers, strays
 from .locking import LOCK, quiet, write_lock
 from .manifest import ERRORS, GRAPHS, MANIFEST, FileEntry, GraphEntry, Manifest
+from .manifest_file import read_manifest, write_manifest
 from .staging import appear, fault_point, stage, sync_folder, writing
 
 LOG = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class SetFolder:
             DamagedFile: the manifest is missing or damaged.
             SetError: it is of a newer format, none of a set, or cannot be read.
         """
-        return cls(path, _read_manifest(path))
+        return cls(path, read_manifest(path))
 
     @classmethod
     def prepare(
@@ -63,7 +65,7 @@ class SetFolder:
         """
         wanted = Manifest(key, tuple(num_blocks))
         try:
-            manifest = _read_manifest(path)
+            manifest = read_manifest(path)
         except DamagedFile:
             manifest = _begin(path, wanted)
         if key_digest(manifest.key) != key_digest(wanted.key):
@@ -91,13 +93,21 @@ class SetFolder:
                 return
             with write_lock(self.path):
                 fault_point("lock.held")
-                self.manifest = _read_manifest(self.path)
+                self.manifest = read_manifest(self.path)
                 remove_leftovers(self.path, self.manifest.all_files)
                 self._is_locked = True
                 try:
                     yield
                 finally:
                     self._is_locked = False
+
+    def claim(self, name: str) -> Release | None:
+        """Claim the work on a graph, see ``take_claim``; None if somebody is at it.
+
+        Raises:
+            SetError: the folder cannot be written.
+        """
+        return take_claim(self.path, name)
 
     def has(self, name: str, key: Mapping[str, object]) -> bool:
         """Tell whether a graph of this name and key is listed and its file is as listed."""
@@ -172,7 +182,7 @@ class SetFolder:
         """
         with self.locked():
             manifest = replace(self.manifest, facts={**self.manifest.facts, **facts})
-            _write_manifest(self.path, manifest)
+            write_manifest(self.path, manifest)
             self.manifest = manifest
 
     def verify(self) -> list[str]:
@@ -182,7 +192,7 @@ class SetFolder:
         """
         with quiet(self.path) as is_quiet:
             try:
-                manifest = _read_manifest(self.path)
+                manifest = read_manifest(self.path)
             except SetError as error:
                 return [str(error)]
             files = manifest.all_files
@@ -260,19 +270,6 @@ def _without(manifest: Manifest, path: str) -> Manifest:
     return replace(manifest, graphs=graphs, files=files)
 
 
-def _read_manifest(folder: Path) -> Manifest:
-    try:
-        data = (folder / MANIFEST).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise DamagedFile(f"{folder} is no compiled set: it has no {MANIFEST}") from None
-    except OSError as error:
-        raise SetError(f"{folder}: {MANIFEST} cannot be read: {error.strerror}") from error
-    try:
-        return Manifest.from_bytes(data)
-    except SetError as error:
-        raise type(error)(f"{folder}: {error}") from None
-
-
 def _begin(folder: Path, manifest: Manifest) -> Manifest:
     """Write the first manifest, unless somebody else does; return the one that is there then."""
     with writing(folder):
@@ -284,15 +281,9 @@ def _begin(folder: Path, manifest: Manifest) -> Manifest:
     fault_point("folder.made")
     with write_lock(folder):
         try:
-            return _read_manifest(folder)
+            return read_manifest(folder)
         except DamagedFile as error:
             if names & {MANIFEST, GRAPHS}:
                 LOG.warning("%s; all of it is compiled again", error)
-        _write_manifest(folder, manifest)
+        write_manifest(folder, manifest)
         return manifest
-
-
-def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    path = folder / MANIFEST
-    with writing(path):
-        appear(stage(path, manifest.to_bytes(), "manifest"), path, "manifest")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from .claims import CLAIM, remove_free_claims
 from .locking import LOCK
 from .manifest import ERRORS, GRAPHS, MANIFEST
 from .staging import STAGED, fault_point, writing
 
 
 def remove_leftovers(folder: Path, listed: Collection[str]) -> None:
-    """Remove what was staged, and graphs and errors that are not ``listed``.
+    """Remove what was staged, graphs and errors that are not ``listed``, and claims of the dead.
 
-    The caller holds the lock, so nobody is writing them.
+    The caller holds the lock, so nobody is writing them; claims that somebody has stay.
 
     Raises:
         SetError: the folder cannot be written.
@@ -25,12 +26,14 @@ def remove_leftovers(folder: Path, listed: Collection[str]) -> None:
         for path in sorted({*staged, *unlisted}):
             path.unlink()
             fault_point("leftover.removed")
+    remove_free_claims(folder)
 
 
 def strays(folder: Path, listed: Collection[str]) -> list[str]:
-    """Return a line for every file that is not ``listed``."""
+    """Return a line for every file that is not ``listed``; a claim is part of no set."""
     paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
     unlisted = [path for path in paths if _name(folder, path) not in {*listed, MANIFEST, LOCK}]
+    unlisted = [path for path in unlisted if not _name(folder, path).startswith(CLAIM)]
     return [f"{folder}: {_name(folder, path)} {_reason(path)}" for path in unlisted]
 
 

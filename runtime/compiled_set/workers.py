@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
 from ..errors import SetError
 from ..process_limits import free_memory_bytes, usable_cpus
+from .claims import Release
 from .folder import SetFolder
 from .graph_states import GraphState, Report, State
-from .manifest import Manifest
+from .key import key_digest
+from .manifest import GraphEntry, Manifest
 from .tracing import Recipe, list_graphs
 from .worker import Message, NotReady, Traced, Worker
 
@@ -75,12 +77,12 @@ class SetCompiler:
     """Compiles what a set lacks, with workers that are restarted when the system kills them.
 
     A graph that fails, or whose worker is killed, is noted in the set and does not stop the rest.
-    Another process may compile the same set: what it has published is not compiled here again,
-    so that a graph is traced at most once by each of them.
+    Others may compile the same set. Each claims a graph before it is traced, so that no two trace
+    the same; what others have claimed is waited for, and compiled here if they die.
 
     Attributes:
         graphs: of the recipe, in the order of work.
-        num_workers: that were started, those in place of killed ones not counted.
+        num_workers: most that there were at once.
     """
 
     def __init__(
@@ -106,6 +108,9 @@ class SetCompiler:
         self._start = start
         self._workers: dict[Connection, Tracing] = {}
         self._in_work: dict[Connection, GraphState] = {}
+        self._claims: dict[str, Release] = {}
+        self._at_first: Mapping[str, GraphEntry] = {}
+        self._num_allowed = 0
         self._is_stopped = threading.Event()
 
     def run(self, num_workers: int) -> None:
@@ -115,35 +120,70 @@ class SetCompiler:
         ends, the workers end, and what was published stays.
 
         Args:
-            num_workers: at most; no more are started than there are graphs to compile.
+            num_workers: at most; none is started without a graph to compile.
 
         Raises:
             SetError: the set cannot be written, or no worker can start.
         """
+        self._num_allowed = num_workers
         try:
             self._note_what_is_there()
-            num_waiting = sum(graph.state is State.WAITING for graph in self.graphs)
-            self.num_workers = min(num_workers, num_waiting)
-            self._add_workers(self.num_workers)
-            while self._workers and not self._is_stopped.is_set():
-                for connection in wait([*self._workers], POLL_S):
-                    assert isinstance(connection, Connection)
-                    self._receive(connection)
-                    self._report(self.graphs, len(self._workers))
+            while not self._is_stopped.is_set():
+                self._add_workers()
+                if not self._workers and not self._waiting:
+                    break
+                self._listen()
         finally:
-            self._end_workers()
+            self._end()
 
     def stop(self) -> None:
         """Let ``run`` return soon, whatever is in work; any thread may say so, at any time."""
         self._is_stopped.set()
 
-    def _add_workers(self, num: int) -> None:
-        for _ in range(num):
-            if self._is_stopped.is_set():
+    @property
+    def _waiting(self) -> list[GraphState]:
+        """Graphs that nobody here compiles, and that were not there when that was last seen."""
+        is_here = {graph.name for graph in self._in_work.values()}
+        return [g for g in self.graphs if g.state is State.WAITING and g.name not in is_here]
+
+    def _add_workers(self) -> None:
+        """Start as many workers as are allowed and find work."""
+        while len(self._workers) < self._num_allowed and not self._is_stopped.is_set():
+            graph = self._claim_next()
+            if graph is None:
                 break
             worker = self._start(self._recipe)
             self._workers[worker.connection] = worker
+            self._in_work[worker.connection] = graph
+        self.num_workers = max(self.num_workers, len(self._workers))
         self._report(self.graphs, len(self._workers))
+
+    def _listen(self) -> None:
+        """Do what workers say; without any, others have claimed all that is left: let them."""
+        if not self._workers:
+            self._is_stopped.wait(POLL_S)
+            return
+        for connection in wait([*self._workers], POLL_S):
+            assert isinstance(connection, Connection)
+            self._receive(connection)
+            self._report(self.graphs, len(self._workers))
+
+    def _claim_next(self) -> GraphState | None:
+        """Claim the next graph that is not there; None if others have claimed all that is left."""
+        for graph in self._waiting:
+            release = self._folder.claim(graph.name)
+            if release is None:
+                continue
+            self._claims[graph.name] = release
+            with self._folder.locked():  # shows what others have published
+                self._note_if_ended(graph)
+            if graph.state is State.WAITING:
+                return graph
+            self._release(graph)
+        return None
+
+    def _release(self, graph: GraphState) -> None:
+        self._claims.pop(graph.name)()
 
     def _receive(self, connection: Connection) -> None:
         try:
@@ -154,34 +194,35 @@ class SetCompiler:
         if isinstance(message, NotReady):
             raise SetError(f"no worker can start: {message.error_text.splitlines()[0]}")
         if isinstance(message, Traced):
-            self._publish(self._in_work.pop(connection), message)
-        self._hand_next(connection)
+            self._publish(self._in_work[connection], message)
+            self._release(self._in_work.pop(connection))
+            following = self._claim_next()
+            if following is None:
+                self._workers.pop(connection).stop()
+                return
+            self._in_work[connection] = following
+        graph = self._in_work[connection]
+        graph.state, graph.since = State.COMPILING, time.monotonic()
+        self._workers[connection].hand(graph.name)
 
     def _note_what_is_there(self) -> None:
         names = [graph.name for graph in self.graphs]
         with self._folder.locked():
             if self._folder.manifest.facts.get(WANTED) != names:
                 self._folder.record({WANTED: names})
+            self._at_first = self._folder.manifest.graphs
             for graph in self.graphs:
-                self._note_if_there(graph)
+                self._note_if_ended(graph)
 
-    def _hand_next(self, connection: Connection) -> None:
-        """Hand out the next graph that nobody has published; without one, the worker ends."""
-        for graph in self.graphs:
-            if graph.state is not State.WAITING:
-                continue
-            with self._folder.locked():  # shows what others have published
-                self._note_if_there(graph)
-            if graph.state is State.WAITING:
-                graph.state, graph.since = State.COMPILING, time.monotonic()
-                self._in_work[connection] = graph
-                self._workers[connection].hand(graph.name)
-                return
-        self._workers.pop(connection).stop()
-
-    def _note_if_there(self, graph: GraphState) -> None:
+    def _note_if_ended(self, graph: GraphState) -> None:
+        """Note a graph that is there, or that others have tried and failed since the start."""
+        entry = self._folder.manifest.graphs.get(graph.name)
+        if entry is None or key_digest(entry.key) != key_digest(graph.key):
+            return
+        if entry.status == "failed" and entry != self._at_first.get(graph.name):
+            graph.state, graph.seconds = State.FAILED, entry.seconds
+            graph.error = entry.error or ""
         if self._folder.has(graph.name, graph.key):
-            entry = self._folder.manifest.graphs[graph.name]
             graph.state, graph.seconds = State.THERE, entry.seconds
             graph.num_bytes, graph.peak_bytes = entry.file.size, entry.peak_bytes
 
@@ -209,23 +250,26 @@ class SetCompiler:
         worker = self._workers.pop(connection)
         end = worker.wait_for_end()
         worker.stop()
-        graph = self._in_work.pop(connection, None)
-        if graph is not None:
-            self._fail(
-                graph, f"while this graph was compiled, {end}", time.monotonic() - graph.since
-            )
-            if any(one.state is State.WAITING for one in self.graphs):
-                self._add_workers(1)
-        elif not self._workers:
+        graph = self._in_work.pop(connection)
+        if graph.state is State.COMPILING:
+            error_text = f"while this graph was compiled, {end}"
+            self._fail(graph, error_text, time.monotonic() - graph.since)
+        else:
+            self._num_allowed -= 1
+        self._release(graph)
+        if not self._num_allowed:
             raise SetError(f"no worker can start: {end}")
 
-    def _end_workers(self) -> None:
+    def _end(self) -> None:
+        """End the workers and claims that there are still."""
         for worker in self._workers.values():
             worker.stop()
         for graph in self._in_work.values():
             graph.state = State.WAITING
         self._workers.clear()
         self._in_work.clear()
+        while self._claims:
+            self._claims.popitem()[1]()
 
 
 def missing_graphs(manifest: Manifest) -> list[str]:

@@ -100,6 +100,7 @@ def read_only(disk: Path) -> dict[str, object]:
         refusal(lambda: found.publish_file("plan.json", b"new")),
         refusal(lambda: found.fail("late", "error", key={}, seconds=0)),
         refusal(lambda: found.record({})),
+        refusal(lambda: found.claim("late")),
         refusal(lambda: begin(disk / "other")),
         refusal(lambda: read_bundle(disk / "set.tar", disk / "unpacked")),
         refusal(lambda: write_bundle(found, disk / "set.tar")),

@@ -6,10 +6,16 @@ import threading
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from subprocess import TimeoutExpired
+from types import SimpleNamespace
+from typing import cast
 
 from noria.runtime.compiled_set import worker
+from noria.runtime.compiled_set.folder import SetFolder
+from noria.runtime.compiled_set.graph_states import State
 from noria.runtime.compiled_set.tracing import ListedGraph, Recipe
+from noria.runtime.compiled_set.workers import SetCompiler
 
 GRAPHS = ("prefill_t64_c64", "decode_s4_c64", "decode_s2_c64", "sampler_r4_greedy")
 
@@ -67,3 +73,18 @@ class FakeTracer:
         self.traced.append(name)
         type(self).act(name)
         return f"trace of {name}".encode()
+
+
+def steer(tracer: type[FakeTracer], **acts: Callable[[], None]) -> None:
+    """Let tracing these graphs do something first."""
+    tracer.act = staticmethod(lambda name: acts.get(name, lambda: None)())
+
+
+def compiler_of(path: Path, report: Callable[..., None] = lambda *now: None) -> SetCompiler:
+    """Return a compiler of the set in ``path``, whose graphs are those of the tracer."""
+    folder = SetFolder.prepare(path, key={"heads": 4}, num_blocks=[9])
+    return SetCompiler(folder, cast(Recipe, SimpleNamespace()), report)
+
+
+def states(compiler: SetCompiler) -> dict[str, State]:
+    return {graph.name: graph.state for graph in compiler.graphs}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-from thread_workers import GRAPHS, FakeTracer, ThreadProcess, start_thread
+from thread_workers import GRAPHS, FakeTracer, ThreadProcess, compiler_of, states, steer
 
-from noria.runtime.compiled_set import worker, workers
+from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.graph_states import GraphState, State, remaining_s
 from noria.runtime.compiled_set.tracing import Recipe
@@ -22,36 +20,6 @@ from noria.runtime.compiled_set.workers import (
     missing_graphs,
 )
 from noria.runtime.errors import SetError
-
-RECIPE = cast(Recipe, SimpleNamespace())
-
-
-@pytest.fixture
-def tracer(monkeypatch: pytest.MonkeyPatch) -> type[FakeTracer]:
-    """Let workers be threads with this tracer."""
-
-    class Steered(FakeTracer):
-        traced: list[str] = []  # noqa: RUF012
-        act = staticmethod(lambda name: None)
-
-    monkeypatch.setattr(worker, "start_process", start_thread)
-    monkeypatch.setattr(worker, "Tracer", Steered)
-    monkeypatch.setattr(workers, "list_graphs", lambda recipe: Steered(recipe).graphs)
-    return Steered
-
-
-def compiler_of(path: Path, report: Callable[..., None] = lambda *now: None) -> SetCompiler:
-    folder = SetFolder.prepare(path, key={"heads": 4}, num_blocks=[9])
-    return SetCompiler(folder, RECIPE, report)
-
-
-def states(compiler: SetCompiler) -> dict[str, State]:
-    return {graph.name: graph.state for graph in compiler.graphs}
-
-
-def steer(tracer: type[FakeTracer], **acts: Callable[[], None]) -> None:
-    """Let tracing these graphs do something first."""
-    tracer.act = staticmethod(lambda name: acts.get(name, lambda: None)())
 
 
 def refuse() -> None:
@@ -300,28 +268,6 @@ def test_a_graph_of_another_key_is_compiled_again(tmp_path: Path, tracer: type[F
 
     assert tracer.traced == list(GRAPHS)
     assert SetFolder.open(tmp_path / "set").read(GRAPHS[0]) == f"trace of {GRAPHS[0]}".encode()
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_e06_compilers_of_one_set_end_with_one_whole_set(
-    tmp_path: Path, tracer: type[FakeTracer], num_workers: int
-) -> None:
-    """E06: four compile one set at once; each traces a graph at most once."""
-    compilers = [compiler_of(tmp_path / "set") for _ in range(4)]
-    threads = [threading.Thread(target=one.run, args=(num_workers,)) for one in compilers]
-
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-    folder = SetFolder.open(tmp_path / "set")
-    assert all(set(states(one).values()) <= {State.DONE, State.THERE} for one in compilers)
-    assert max(tracer.traced.count(name) for name in GRAPHS) <= len(compilers)
-    assert {name: folder.read(name) for name in GRAPHS} == {
-        name: f"trace of {name}".encode() for name in GRAPHS
-    }
-    assert folder.verify() == []
 
 
 @pytest.mark.parametrize(
