@@ -106,7 +106,7 @@ class CompiledGraphs:
         for index, bucket in enumerate(buckets):
             progress(self._doing(bucket), index, len(buckets))
             try:
-                self._models[bucket] = self._compile_model(bucket)
+                self._models[bucket] = self.build(bucket, self._source)
                 self._compile_readers(bucket, max_model_len)
             except (RuntimeError, MemoryError) as error:
                 raise BackendError(_compile_failure(bucket, error)) from error
@@ -142,14 +142,20 @@ class CompiledGraphs:
         """Return what is done to have the bucket's graph, for who waits for it."""
         return f"{'load' if self._source.will_load(bucket.label) else 'compile'} {bucket.label}"
 
-    def _compile_model(self, bucket: Bucket) -> CompiledGraph:
+    def build(self, bucket: Bucket, source: GraphSource) -> CompiledGraph:
+        """Return an executable of a bucket from any source, with input buffers of its own.
+
+        Raises:
+            RuntimeError: it does not compile.
+            SetError: the source has none, and may not compile.
+        """
         spec = tuple(graph_spec(bucket, self.layout))
         inputs = {i.name: torch.full(i.shape, i.pad, dtype=torch.int32) for i in spec}
         logits = self._logits_buffer(num_logits_rows(bucket, self.layout))
         arguments = [inputs, self._cache.keys, self._cache.values]
         module = self._modules[Phase(bucket.phase)]
         key = graph_key(bucket, self.layout)
-        run = self._source.get(EngineGraph(bucket.label, key, module, arguments, [logits]))
+        run = source.get(EngineGraph(bucket.label, key, module, arguments, [logits]))
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 

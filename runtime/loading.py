@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from .request_texts import RequestTexts
 from .sampling_state import check_bias
 from .scheduler import Scheduler
 from .scheduler_output import Phase
+from .stopwatch import Stopwatch
 from .warmup import InvarianceReport, warm_up
 
 ROPE_BYTES = 4
@@ -47,7 +49,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """A warm engine, and what is known about it."""
+    """A warm engine, and what is known about it; ``seconds`` of each part of loading, in order."""
 
     engine: Engine
     runner: ModelRunner
@@ -58,6 +60,7 @@ class LoadedEngine:
     cache: KVCache
     cache_size: CacheSize
     invariance: InvarianceReport
+    seconds: Mapping[str, float]
 
 
 def load_engine(config: Config, progress: Progress) -> LoadedEngine:
@@ -66,6 +69,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     Raises:
         NoriaError: the configuration and the model or this machine do not fit together.
     """
+    watch = Stopwatch()
     folder = None if config.compiled is None else SetFolder.open(Path(config.compiled).expanduser())
     kernels = _kernels(config, folder)
     _set_num_threads(config.num_threads)
@@ -76,17 +80,23 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     check_default_sampling(config, source)
     _check_head_dim(config, source.architecture, kernels)
     plan = bucket_plan(config, limits_of(config, kernels))  # refused before weights are read
+    watch.end("model and checks")
     scales = cache_scales(config, source)
     model = build_model(config, source.architecture, kernels, source.tensors, scales)
+    watch.end("weights")
     cache_size = _cache_size(config, source.architecture, folder)
     groups = sized(kv_groups(config, source.architecture), cache_size)
     graphs = _graph_source(config, source.architecture, kernels, groups, scales, folder)
     parts = assemble(config, model, kernels, cache_size, graphs)
+    watch.end("KV cache")
     parts.graphs.compile(plan, progress)
+    watch.end("graphs")
     invariance = warm_up(
         parts.graphs, parts.cache, vocab_size=source.architecture.vocab_size, dtype=model.dtype
     )
+    watch.end("warm-up")
     settle_memory(kernels)
+    watch.end("rest of memory")
     if not invariance.is_invariant:
         LOG.warning("%s", invariance)
     runner = ModelRunner(plan, parts.graphs, parts.graphs.layout)
@@ -100,6 +110,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         cache=parts.cache,
         cache_size=cache_size,
         invariance=invariance,
+        seconds=watch.seconds,
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ..config import Config, load_config
 from ..errors import ConfigError
@@ -95,7 +96,14 @@ def bench_peers(
     return _bench(settings, chosen, dtypes=dtypes, peers=peers or PeerOptions(), progress=progress)
 
 
-def write_json(report: Report, path: str | Path) -> None:
+class Plain(Protocol):
+    """What can be kept as JSON."""
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return everything as plain data."""
+
+
+def write_json(report: Plain, path: str | Path) -> None:
     """Write a report as one JSON object. Raises OSError."""
     text = json.dumps(report.to_mapping(), indent=2, ensure_ascii=False)
     Path(path).write_text(text + "\n", encoding="utf-8")

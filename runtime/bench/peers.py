@@ -120,7 +120,7 @@ def noria_peers(config: Config, activations: Sequence[str], *, load: Load) -> li
                 replace(
                     load, activations=dtype, settings=_settings(config, dtype, load.num_threads)
                 ),
-                environment=_environment(load.num_threads, sys.executable),
+                environment=worker_environment(load.num_threads, sys.executable),
             ),
         )
         for dtype in activations
@@ -165,7 +165,7 @@ def _peers_of(
                 (python, str(WORKER), kind.name),
                 replace(load, model=model, activations=variant.activations),
                 reason=reason,
-                environment=_environment(load.num_threads, python),
+                environment=worker_environment(load.num_threads, python),
             ),
         )
         for variant in kind.variants(activations, model)
@@ -180,7 +180,7 @@ def missing_modules(kind: EngineKind, python: str) -> str | None:
             capture_output=True,
             text=True,
             timeout=PROBE_TIMEOUT_S,
-            env=_environment(1, python),
+            env=worker_environment(1, python),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{python} does not run: {one_line(error)}"
@@ -219,7 +219,7 @@ def _settings(config: Config, dtype: str, num_threads: int) -> dict[str, object]
     return config.to_mapping() | {"dtype": dtype, "num_threads": num_threads}
 
 
-def _environment(num_threads: int, python: str) -> dict[str, str]:
+def worker_environment(num_threads: int, python: str) -> dict[str, str]:
     """Return the environment of a peer: as many threads as the others, and no downloads."""
     environment = dict(os.environ)
     if python != sys.executable:

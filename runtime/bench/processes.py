@@ -69,6 +69,16 @@ def peak_rss_bytes(pid: int) -> int | None:
     return sum(peaks) or None
 
 
+def own_pss_bytes() -> int | None:
+    """Return the memory of this process; of pages that others hold too, its share."""
+    try:
+        lines = (PROC / "self" / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    kib = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return kib[0] * 1024 if kib else None
+
+
 def _tree(pid: int) -> Iterator[int]:
     yield pid
     try:

@@ -12,6 +12,8 @@ from .machine import Machine, cpu_name
 from .offline import NUM_FIRST_IDS
 from .report import LOUD_SHARE, Report, Row, is_loud
 from .roofline import job_flop
+from .start import COLD, WARM, StartReport, start_lines
+from .start_worker import StartReply
 from .step import StepProfile, profile_lines
 
 PLAIN_WIDTH = 160
@@ -71,6 +73,48 @@ def print_detokenizing(
             "yes" if time.is_exact else "NO",
         )
     out.print(table)
+
+
+def print_start(report: StartReport, console: Console | None = None) -> None:
+    """Print seconds by part, then what is known of graphs, on ``console``, by default stdout."""
+    out = console or _stdout()
+    out.print(f"{report.model}: {report.cpu}, {report.num_threads} threads", highlight=False)
+    table = Table(show_edge=False, header_style="bold")
+    table.add_column("seconds of", no_wrap=True)
+    for heading in ("cold", "min .. max", "warm", "min .. max"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cells in start_lines(report):
+        table.add_row(*cells)
+    out.print(table)
+    for line in _start_notes(report):
+        out.print(line, highlight=False)
+
+
+def _start_notes(report: StartReport) -> list[str]:
+    replies = {kind: report.of_kind(kind)[-1].reply for kind in (COLD, WARM)}
+    notes = [
+        f"medians of {len(report.starts) // 2} alternating starts of each kind; weights: reading "
+        "and packing them.",
+        *(_reply_line(kind, reply) for kind, reply in replies.items()),
+        f"set: compiled in {report.set_seconds:.1f} s, {report.set_bytes / 2**20:.1f} MiB.",
+    ]
+    if report.graph_bytes is not None:
+        notes.append(f"one more model graph of the set: {report.graph_bytes / 2**20:.2f} MiB.")
+    notes += [
+        f"{step.label}: {1e3 * step.loaded:.1f} ms from the set, {1e3 * step.compiled:.1f} ms "
+        f"compiled here: {step.loaded / step.compiled:.3f} times as long."
+        for step in report.steps
+    ]
+    shares = [start.others_share for start in report.starts if start.others_share is not None]
+    if is_loud(max(shares, default=None)):
+        notes.append(f"! others used up to {max(shares):.0%} of the CPUs: measure again.")
+    return notes
+
+
+def _reply_line(kind: str, reply: StartReply) -> str:
+    memory = "" if reply.pss_bytes is None else f", {reply.pss_bytes / 2**20:.0f} MiB"
+    counts = f"{reply.num_graphs} model graphs, {reply.num_compilations} compilations"
+    return f"{kind}: {counts}{memory}."
 
 
 def _machine_line(machine: Machine) -> str:

@@ -122,6 +122,39 @@ def step(config: Path, num_threads: int | None) -> None:
 
 
 @bench.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--num-rounds", type=click.IntRange(1), default=3, help="Starts of each kind.")
+@click.option("--num-threads", type=click.IntRange(1), help="Threads of every engine.")
+@click.option(
+    "--json",
+    "json_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write everything that was measured, too.",
+)
+def start(
+    config: Path, *, num_rounds: int, num_threads: int | None, json_path: Path | None
+) -> None:
+    """Measure how long an engine takes to start, with and without a compiled set.
+
+    Each start is a process of its own; cold ones, in which every graph is compiled, and warm
+    ones, which load a set from a temporary folder, take turns.
+    """
+    from ..bench.commands import write_json
+    from ..bench.start import bench_start
+    from ..bench.tables import print_start
+
+    with show_progress("bench") as progress:
+        report = bench_start(
+            config, num_rounds=num_rounds, num_threads=num_threads, progress=progress
+        )
+    print_start(report)
+    if json_path is not None:
+        with user_file(json_path):
+            write_json(report, json_path)
+
+
+@bench.command()
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--tokenizer", help="Folder or hub id of a tokenizer, instead of CONFIG.")
 @click.option("--num-streams", type=click.IntRange(1), default=256, help="Requests of one step.")
