@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Rows = Ints | NDArray[np.bool_] | slice
+Values = TypeVar("Values", Ints, Floats)
 
 
 class TraceError(ValueError):
@@ -54,3 +57,8 @@ class Trace:
     def num_requests(self) -> float:
         """Requests that the rows stand for."""
         return float(len(self.prompt_lens) if self.weights is None else self.weights.sum())
+
+
+def pick(column: Values | None, rows: Rows) -> Values | None:
+    """Return some rows of a column that may be missing."""
+    return None if column is None else column[rows]
