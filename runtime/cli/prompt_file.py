@@ -16,6 +16,7 @@ from ..conversation import Conversation
 from ..errors import RequestError
 from ..json_text import parse_json
 from ..sampling_params import SamplingParams
+from ..text_files import open_text, text_suffix
 from ..typed_reader import nearest
 from .failures import UserMistake, user_file
 
@@ -55,19 +56,19 @@ def read_prompts(path: Path, params: SamplingParams, *, chat: bool) -> list[Prom
     """Read every line that is not blank.
 
     Args:
-        path: a text file, or JSON lines by its suffix.
+        path: a text file, or JSON lines by its suffix; compressed by gzip or not.
         params: sampling settings that a line's own replace.
         chat: whether a text is the only message of a conversation.
 
     Raises:
         UserMistake: the file cannot be read or has no prompt.
     """
-    suffix = path.suffix.lower()
+    suffix = text_suffix(path)
     if suffix == ".json":
         raise UserMistake(f"{path}: prompts are text or JSON lines, one per line (.txt, .jsonl)")
     parse = _parse_json if suffix in JSON_LINES else _parse_text
     lines: list[PromptLine] = []
-    for number, data in _numbered_lines(path):
+    for number, data in numbered_lines(path):
         line = PromptLine(len(lines), number, None, None, params)
         try:
             line = parse(line, data.decode("utf-8"))
@@ -83,9 +84,9 @@ def read_prompts(path: Path, params: SamplingParams, *, chat: bool) -> list[Prom
     return lines
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield lines that are not blank, without line ends and byte-order marks."""
-    with user_file(path), path.open("rb") as file:
+    with user_file(path), open_text(path) as file:
         for number, line in enumerate(file, start=1):
             data = line.removeprefix(BOM).rstrip(b"\r\n")
             if data.strip():
@@ -102,7 +103,7 @@ def _parse_json(line: PromptLine, text: str) -> PromptLine:
     Raises:
         RequestError: it is no JSON object.
     """
-    record = _json_object(text)
+    record = json_object(text)
     prompt = record.get("prompt")
     line = replace(line, prompt=prompt if isinstance(prompt, str) else None)
     try:
@@ -114,7 +115,12 @@ def _parse_json(line: PromptLine, text: str) -> PromptLine:
         return replace(line, error=str(error))
 
 
-def _json_object(text: str) -> dict[str, object]:
+def json_object(text: str) -> dict[str, object]:
+    """Return the object that a line holds.
+
+    Raises:
+        RequestError: it holds none.
+    """
     try:
         value = parse_json(text, pairs=_unique_keys)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -159,14 +165,19 @@ def _request(record: Mapping[str, object]) -> Prompt:
     if key == "prompt":
         return _text(value)
     if key == "prompt_token_ids":
-        return _list(record, key, int, "an integer")
-    messages = _list(record, key, dict, "an object")
+        return list_of(record, key, int, "an integer")
+    messages = list_of(record, key, dict, "an object")
     has_tools = record.get(TOOLS_KEY) is not None
-    tools = _list(record, TOOLS_KEY, dict, "an object") if has_tools else ()
+    tools = list_of(record, TOOLS_KEY, dict, "an object") if has_tools else ()
     return Conversation(messages, tools)
 
 
-def _list(record: Mapping[str, object], key: str, kind: type, fits: str) -> list[Any]:
+def list_of(record: Mapping[str, object], key: str, kind: type, fits: str) -> list[Any]:
+    """Return a list with an item at least, all of one type.
+
+    Raises:
+        RequestError: the value is no such list.
+    """
     value = record[key]
     if not isinstance(value, list) or not value:
         raise RequestError(f"{key} is {_kind(value)}; must be a list, each {fits}")

@@ -62,8 +62,8 @@ CASES: dict[str, tuple[bytes, str]] = {
         ", line 2: has 3 columns; the header has 2",
     ),
     "columns moved to the next row beside those that are read": (
-        b"a,b,size,count\n1,2,3,4,5\n2,3,4\n",
-        ", line 2: has 5 columns; the header has 4",
+        b"a,b,size,count,c\n1,2,3,4,5,6\n7,8,9,9\n",
+        ", line 2: has 6 columns; the header has 5",
     ),
     "negative": (
         GOOD + TIME + b",-374,44\n",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def test_a06_crlf_blank_lines_and_no_final_newline(text_file: Path) -> None:
 
     assert [line.request for line in lines] == ["one", " two", "three"]
     assert [(line.index, line.number) for line in lines] == [(0, 1), (1, 4), (2, 5)]
+
+
+def test_a_file_may_be_compressed(tmp_path: Path) -> None:
+    data = gzip.compress(b'{"prompt": "a"}\n')
+
+    assert [line.request for line in read(tmp_path / "prompts.jsonl.gz", data)] == ["a"]
+    assert [line.request for line in read(tmp_path / "prompts.jsonl", data)] == ["a"]
 
 
 def test_only_newlines_end_a_line(text_file: Path) -> None:
