@@ -91,7 +91,7 @@ class _Search:
 
     def best_of(self, num: int, smaller: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
         """Return the best set that is found of ``num`` sizes, given the best of one less."""
-        grown = [self.fixed, *((*self.fixed, *smaller, extra) for extra in self.coarse)]
+        grown = [(*self.fixed, *smaller, extra) for extra in self.coarse]
         starts = self._lowest(grown, num, 1) + self._lowest(self._geometric(num), num, NUM_STARTS)
         ends = [self._descend(*start) for start in starts]
         return min(ends, key=lambda end: (end[1], end[0]), default=(smaller, inf))

@@ -1,8 +1,8 @@
 """The best sizes for steps that each run alone in one graph: exact for every number of them.
 
-A step runs in the smallest size that holds it, as the engine picks. Where measured seconds fall
-with size this loses nothing: a size that is slower than a larger one of the set is never chosen,
-unless it is a must-have or the ratio needs it.
+A step is charged the smallest size that holds it. Where seconds fall with size this loses nothing:
+a size that is slower than a larger one of its set is never chosen, unless it is a must-have or the
+ratio needs it. Then an engine that takes the fastest does better than said here.
 """
 
 from __future__ import annotations

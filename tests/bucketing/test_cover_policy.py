@@ -66,9 +66,9 @@ def test_more_rows_than_the_table_has_take_its_last_chunk() -> None:
 
 
 def test_who_has_no_row_in_a_step_does_not_wait_yet() -> None:
-    policy = CoverPolicy([0, 1, 2, 1, 4], 4, max_num_seqs=2)
+    policy = CoverPolicy([0, 3, 1, 2, 3], 4, max_num_seqs=2)
 
-    assert policy.pack([1, 1, 1, 1]) == (1, 1)
+    assert policy.pack([1, 1, 1, 1]) == (1,)
 
 
 @pytest.mark.parametrize(

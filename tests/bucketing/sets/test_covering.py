@@ -239,6 +239,22 @@ def subsets(sizes: list[int], num: int) -> list[list[int]]:
     return [[sizes[i] for i in one] for one in marks if len(one) == num]
 
 
+@pytest.mark.parametrize("size", CANDIDATES[-6:].tolist())
+def test_must_haves_alone_are_a_set(size: int) -> None:
+    (found,) = best_covering_sizes(
+        DEMAND,
+        CANDIDATES,
+        LaunchCosts(),
+        max_num=1,
+        prefix="exact",
+        context_len=6144,
+        must_have=[size],
+    )
+
+    assert found.sizes == (size,)
+    assert found.cost == pytest.approx(cost_of([size]), rel=1e-9)
+
+
 def test_must_haves_stay_and_count() -> None:
     sets = best_covering_sizes(
         DEMAND,

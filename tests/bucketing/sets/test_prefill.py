@@ -237,15 +237,15 @@ def test_a_larger_size_is_had_where_it_is_cheaper_to_have() -> None:
     assert cheaper.best()[-1].sizes == cheaper.best_of_any_number().sizes == (2, 9)
 
 
-@pytest.mark.parametrize("tenths", range(1, 10))
-def test_rounding_is_no_saving(tenths: int) -> None:
-    demand = PrefillDemand.of([1], [0.7])
-    seconds = np.array([0.1, tenths / 10])
-    fees = np.array([(tenths - 1) * 0.07, 0])
+def test_rounding_is_no_saving() -> None:
+    sizes = np.arange(1, 6)
+    demand = PrefillDemand.of(sizes, [1.9, 1.5, 0.8, 0.9, 0.2])
+    seconds = np.array([0.1, 0.3, 0.6, 1.9, 2.4])
+    fees_that_savings_equal = np.append(np.cumsum(demand.weights)[:-1] * np.diff(seconds), 0)
 
-    sets = best_sizes(demand, np.array([1, 2]), seconds, max_num=2, fees=fees)
+    sets = best_sizes(demand, sizes, seconds, max_num=5, fees=fees_that_savings_equal)
 
-    assert [one.sizes for one in sets] == [(2,)]
+    assert [one.sizes for one in sets] == [(5,), (2, 5)]
 
 
 def test_a_set_costs_what_its_steps_pay() -> None:
