@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from noria.runtime.compiled_set.manifest import MANIFEST
 from noria.runtime.compiled_set.workers import SetCompiler
 
 NAME = GRAPHS[1]
+PAUSE_S = 0.005
+"""Between two looks, which leaves the machine to those that are looked at."""
 
 
 @contextmanager
@@ -254,6 +257,7 @@ def test_e06_four_processes_trace_each_graph_of_one_set_once(tmp_path: Path) -> 
             go(process)
         while any(process.poll() is None for process in processes):
             look(path, seen)
+            time.sleep(PAUSE_S)
             num_looks += 0 < len(seen) < len(stub_compiler.GRAPHS)
         ends = [process.communicate()[0].split() for process in processes]
 
@@ -273,9 +277,11 @@ def test_e06_what_a_killed_process_had_claimed_is_traced_by_another(tmp_path: Pa
         go(hung)
         while f" {name}\n" not in log.read_text():
             assert hung.poll() is None
+            time.sleep(PAUSE_S)
         go(other)
         while len(SetFolder.open(path).manifest.graphs) < len(stub_compiler.GRAPHS) - 1:
             assert other.poll() is None
+            time.sleep(PAUSE_S)
         hung.kill()
         end = other.communicate()[0].split()
 
