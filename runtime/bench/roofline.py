@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from ..models.architecture import Architecture, Experts, expected_tensors
+from ..step_costs import DTYPE_BYTES
 from .workload import Workload
-
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
-    {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +85,7 @@ def job_flop(cost: ModelCost, workload: Workload) -> int:
 
 
 def stored_as(dtype: str) -> Stored:
-    """Return weights that are all of one dtype, a key of ``DTYPE_BYTES``."""
+    """Return weights that are all of one dtype, a key of ``step_costs.DTYPE_BYTES``."""
     return Stored(dtype, DTYPE_BYTES[dtype])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .failures import SOME_FAILED, user_file
+from .failures import SOME_FAILED, UserMistake, user_file
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -174,6 +174,55 @@ def detokenize(
     found = tokenizer_of(config, tokenizer)
     rows = bench_detokenize(found, num_streams=num_streams, num_steps=num_steps)
     print_detokenizing(rows, num_streams=num_streams)
+
+
+@bench.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where the costs go, as JSON.",
+)
+@click.option(
+    "--sizes",
+    default="auto",
+    show_default=True,
+    help="Rows of prefill graphs besides the configuration's: auto, plan for none, or 64,256.",
+)
+@click.option(
+    "--num-seqs",
+    default="auto",
+    show_default=True,
+    help="Requests of decode graphs besides them: auto, plan for none, or 2,6.",
+)
+@click.option(
+    "--num-rounds",
+    type=click.IntRange(1),
+    default=7,
+    show_default=True,
+    help="Measured steps of each shape; the median counts.",
+)
+@click.option("--num-threads", type=click.IntRange(1), help="Threads of the engine.")
+def shapes(config: Path, output: Path, **options: Any) -> None:
+    """Measure what steps of each shape take, for a planner.
+
+    Shapes take turns, in another order every round. Prefill steps run with and without a cached
+    prefix, decode steps with short and long contexts, each graph full.
+    """
+    from ..bench.shapes import ShapesOptions, bench_shapes
+    from ..step_costs import write_costs
+    from .shape_tables import cost_table_text
+
+    if not output.parent.is_dir():  # said before minutes are spent
+        raise UserMistake(f"{output}: there is no folder {output.parent}")
+    with show_progress("bench") as progress:
+        table = bench_shapes(config, ShapesOptions(**options), progress=progress)
+    with user_file(output):
+        write_costs(table, output)
+    click.echo(cost_table_text(table))
 
 
 def _options(given: dict[str, Any]) -> OfflineOptions:
