@@ -132,25 +132,27 @@ class PlanFile:
 
     def _check_limits(self) -> None:
         limits = self.limits
-        for phase, graphs, size, name in (
-            ("prefill", self.prefill, limits.max_prefill_tokens, "tokens"),
-            ("decode", self.decode, limits.max_num_seqs, "requests"),
-        ):
-            if not graphs:
-                raise PlanFileError(f"{phase}.graphs: is empty; every phase needs a graph")
-            found = {(graph.bucket.size, graph.bucket.context_len) for graph in graphs}
-            if len(found) < len(graphs):
-                raise PlanFileError(f"{phase}.graphs: names a graph twice")
-            largest = tuple(map(max, zip(*found, strict=True)))
-            if (size, limits.max_model_len) not in found or largest != (
-                size,
-                limits.max_model_len,
-            ):
-                raise PlanFileError(
-                    f"{phase}.graphs: the largest must have {size} {name} and a context of "
-                    f"{limits.max_model_len}, the limits of this plan"
-                )
-            self._check_graphs(phase, graphs, size)
+        self._check_phase("prefill", self.prefill, limits.max_prefill_tokens, "tokens")
+        self._check_phase("decode", self.decode, limits.max_num_seqs, "requests")
+
+    def _check_phase(
+        self, phase: str, graphs: Sequence[PlannedGraph], limit: int, name: str
+    ) -> None:
+        if not graphs:
+            raise PlanFileError(f"{phase}.graphs: is empty; every phase needs a graph")
+        found = {(graph.bucket.size, graph.bucket.context_len) for graph in graphs}
+        if len(found) < len(graphs):
+            raise PlanFileError(f"{phase}.graphs: names a graph twice")
+        largest = max(size for size, _ in found)
+        may_be_less = phase == "prefill" and self.policy == "cover"  # the rest runs in more chunks
+        context = self.limits.max_model_len
+        is_whole = largest == limit or (may_be_less and largest < limit)
+        if not is_whole or max(found) != (largest, context) or max(c for _, c in found) > context:
+            raise PlanFileError(
+                f"{phase}.graphs: the largest must have {limit} {name} and a context of {context}, "
+                "the limits of this plan"
+            )
+        self._check_graphs(phase, graphs, largest)
 
     def _check_graphs(self, phase: str, graphs: Sequence[PlannedGraph], size: int) -> None:
         limit = next(

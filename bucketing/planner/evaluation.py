@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,27 +21,31 @@ class Shapes:
         sizes: rows of prefill steps, requests of decode steps ``[m]``.
         tokens: real tokens of a step ``[m]``.
         contexts: the longest of a step ``[m]``.
+        prefixes: cached tokens that a row of a prefill step attends to; 0 for decode steps ``[m]``.
         weights: how many steps there are ``[m]``.
     """
 
     sizes: Ints
     tokens: Ints
     contexts: Ints
+    prefixes: Ints
     weights: Floats
 
     @classmethod
     def of_prefill(cls, steps: Steps) -> Shapes:
         """Return the prefill steps of a simulation."""
         table = np.array(sorted(steps.prefill_shapes.items()), dtype=object)
-        shapes = np.array([shape for shape, _ in table], dtype=np.int64).reshape(-1, 3)
+        shapes = np.array([shape for shape, _ in table], dtype=np.int64).reshape(-1, 4)
         weights = np.array([count for _, count in table], dtype=np.float64)
-        return cls(shapes[:, 0], shapes[:, 1], shapes[:, 2], weights)
+        sizes, tokens, contexts, prefixes = shapes.T
+        return cls(sizes, tokens, contexts, prefixes, weights)
 
     @classmethod
     def of_decode(cls, steps: Steps) -> Shapes:
         """Return the decode steps of a simulation."""
         demand = steps.decode
-        return cls(demand.num_seqs, demand.num_seqs, demand.context_lens, demand.weights)
+        none = np.zeros_like(demand.num_seqs)
+        return cls(demand.num_seqs, demand.num_seqs, demand.context_lens, none, demand.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +110,26 @@ class PhaseUse:
 
 def use_of_prefill(plan: BucketPlan, shapes: Shapes, costs: StepCosts) -> PhaseUse:
     """Return what the prefill graphs of a plan do in these steps."""
-    floor = costs.prefill_s(shapes.sizes, np.maximum(0, shapes.contexts - shapes.sizes))
-    return _use(plan.prefill, plan.seconds, shapes, floor)
+    rows = np.array([bucket.num_tokens for bucket in plan.prefill])
+    times = costs.prefill_s(rows[:, None], shapes.prefixes)
+    return _use(plan.prefill, times, shapes, costs.prefill_s(shapes.sizes, shapes.prefixes))
 
 
 def use_of_decode(plan: BucketPlan, shapes: Shapes, costs: StepCosts) -> PhaseUse:
     """Return what the decode graphs of a plan do in these steps."""
-    return _use(plan.decode, plan.seconds, shapes, costs.decode_s(shapes.sizes, shapes.contexts))
+    times = np.array([[plan.seconds[bucket]] for bucket in plan.decode])
+    floor = costs.decode_s(shapes.sizes, shapes.contexts)
+    return _use(plan.decode, np.broadcast_to(times, (len(times), len(floor))), shapes, floor)
 
 
-def _use(
-    buckets: Sequence[Bucket], seconds: Mapping[Bucket, float], shapes: Shapes, floor: Floats
-) -> PhaseUse:
+def _use(buckets: Sequence[Bucket], times: Floats, shapes: Shapes, floor: Floats) -> PhaseUse:
     """Send every step to the first of the graphs that holds it.
 
     Args:
         buckets: the cheapest first.
-        seconds: of a step of each.
+        times: seconds of each step in each of them ``[buckets, m]``.
         shapes: the steps.
-        floor: seconds of each of them in a graph of its own.
+        floor: seconds of each of them in a graph of its own ``[m]``.
     """
     fits = np.array(
         [(shapes.sizes <= b.size) & (shapes.contexts <= b.context_len) for b in buckets]
@@ -132,7 +137,6 @@ def _use(
     if not fits.any(axis=0).all():
         raise ValueError("a step is larger than every graph of the plan")
     chosen = fits.argmax(axis=0)
-    times = np.array([seconds[bucket] for bucket in buckets])
     graphs = [
         _graph_use(buckets, times, shapes, fits, at, np.flatnonzero(chosen == at))
         for at in range(len(buckets))
@@ -149,12 +153,13 @@ def _graph_use(
     others = fits[:, own].copy()
     others[at] = False
     is_limit = at == len(buckets) - 1
-    without = times[others.argmax(axis=0)] if not is_limit else np.full(len(own), np.inf)
+    here = times[at, own]
+    without = times[others.argmax(axis=0), own] if not is_limit else np.full(len(own), np.inf)
     return GraphUse(
         bucket=bucket,
         num_steps=num_steps,
         num_tokens=float((shapes.tokens[own] * weights).sum()),
         num_padded_tokens=num_steps * bucket.num_rows,
-        seconds=num_steps * float(times[at]),
-        saved_s=float(((without - times[at]) * weights).sum()) if len(own) else 0.0,
+        seconds=float((here * weights).sum()),
+        saved_s=float(((without - here) * weights).sum()) if len(own) else 0.0,
     )

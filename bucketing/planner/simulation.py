@@ -33,14 +33,15 @@ class Steps:
     """What ran.
 
     Attributes:
-        prefill_shapes: steps by (rows, tokens, longest context).
+        prefill_shapes: steps by (rows, tokens, longest context, cached tokens that a row attends
+            to on average).
         decode_shapes: steps by (requests, longest context, rounded up to the resolution).
         seconds: from the first arrival to the end.
         busy_s: of them in steps.
         num_preemptions: how often a request started again.
     """
 
-    prefill_shapes: Counter[tuple[int, int, int]]
+    prefill_shapes: Counter[tuple[int, int, int, int]]
     decode_shapes: Counter[tuple[int, int]]
     seconds: float
     busy_s: float
@@ -111,7 +112,7 @@ class _Service:
         self._next = 0
         self._waiting: list[SimulatedRequest] = []
         self._running: list[SimulatedRequest] = []
-        self._prefill_shapes: Counter[tuple[int, int, int]] = Counter()
+        self._prefill_shapes: Counter[tuple[int, int, int, int]] = Counter()
         self._decode_shapes: Counter[tuple[int, int]] = Counter()
         self._now = self._busy_s = 0.0
         self._num_preemptions = 0
@@ -166,8 +167,9 @@ class _Service:
         cached = sum(one.num_computed * length for one, length in chunk)
         context_len = max(one.num_computed + length for one, length in chunk)
         num_rows = packed_len(lengths, self._limits.prefill_tile)
-        self._prefill_shapes[num_rows, sum(lengths), context_len] += 1
-        self._spend(self._times.prefill_s(num_rows, cached // num_rows, context_len))
+        prefix_len = cached // num_rows
+        self._prefill_shapes[num_rows, sum(lengths), context_len, prefix_len] += 1
+        self._spend(self._times.prefill_s(num_rows, prefix_len, context_len))
         for request, length in chunk:
             request.num_computed += length
             if request.num_computed >= request.promised:
@@ -188,7 +190,7 @@ class _Service:
         mean = sum(one.num_computed for one in self._running) / num_seqs + 1
         num_done = 0
         while num_done < num_steps and not (num_done and self._is_awaited()):
-            top = round_up(need + num_done, self._context_step)
+            top = min(round_up(need + num_done, self._context_step), self._limits.max_model_len)
             seconds = self._times.decode_s(num_seqs, top, mean + num_done)
             count = min(num_steps - num_done, top - need - num_done + 1, self._steps_to(seconds))
             self._decode_shapes[num_seqs, top] += count

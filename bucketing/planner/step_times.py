@@ -94,3 +94,20 @@ class PlannedShapes(StepTimes):
                 self._bucket_s[shape] = float(self._costs.decode_s(*shape))
             self._decode[key] = self._bucket_s[shape]
         return self._decode[key]
+
+
+class EachPhase(StepTimes):
+    """Prefill steps as one source has them, decode steps as another."""
+
+    def __init__(self, prefill: StepTimes, decode: StepTimes) -> None:
+        """Ask these two."""
+        self._prefill = prefill
+        self._decode = decode
+
+    def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
+        """Return what the first source says."""
+        return self._prefill.prefill_s(num_rows, prefix_len, context_len)
+
+    def decode_s(self, num_seqs: int, context_len: int, mean_context: float) -> float:
+        """Return what the second source says."""
+        return self._decode.decode_s(num_seqs, context_len, mean_context)

@@ -38,9 +38,9 @@ class OneSecond(StepTimes):
 
 def engine_steps(
     engine: TinyEngine, requests: list[tuple[int, int]]
-) -> tuple[Counter[tuple[int, int, int]], Counter[tuple[int, int]]]:
+) -> tuple[Counter[tuple[int, int, int, int]], Counter[tuple[int, int]]]:
     """Return the steps in which an engine runs these requests, as the simulation names them."""
-    prefill: Counter[tuple[int, int, int]] = Counter()
+    prefill: Counter[tuple[int, int, int, int]] = Counter()
     decode: Counter[tuple[int, int]] = Counter()
 
     def note(output: SchedulerOutput) -> None:
@@ -49,7 +49,9 @@ def engine_steps(
         if output.phase is Phase.DECODE:
             decode[len(lengths), need] += 1
         else:
-            prefill[packed_len(lengths), sum(lengths), need] += 1
+            cached = [one.num_computed_tokens * len(one.token_ids) for one in output.requests]
+            rows = packed_len(lengths)
+            prefill[rows, sum(lengths), need, sum(cached) // rows] += 1
 
     execute: Callable[..., object] = engine.runner.execute
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ from itertools import product
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noria.bucketing import DecodeBucket, PrefillBucket
@@ -44,6 +44,7 @@ def num_bytes(*sets: Option) -> float:
     return sum(100 + 10 * bucket.size for one in sets for bucket in one.buckets)
 
 
+@settings(deadline=None)
 @given(options(PrefillBucket), options(DecodeBucket), BUDGETS)
 def test_the_choice_is_the_best_of_all_pairs_within_the_budget(
     prefill: list[Option], decode: list[Option], budget: Budget
@@ -71,6 +72,7 @@ def test_the_choice_is_the_best_of_all_pairs_within_the_budget(
     assert fits((chosen.prefill, chosen.decode))
 
 
+@settings(deadline=None)
 @given(options(PrefillBucket), options(DecodeBucket))
 def test_no_pair_beats_the_front(prefill: list[Option], decode: list[Option]) -> None:
     every = bills(prefill, decode, FEES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noria.bucketing import Bucket, BucketPlan, DecodeBucket, PrefillBucket
@@ -35,12 +35,13 @@ def total(plan: BucketPlan, prefill: dict[int, int], decode: dict[tuple[int, int
     return prompts + sum(n * SECONDS[plan.pick_decode(*shape)] for shape, n in decode.items())
 
 
+@settings(deadline=None)
 @given(PREFILL_STEPS, DECODE_STEPS)
 def test_each_next_graph_saves_most(
     prefill: dict[int, int], decode: dict[tuple[int, int], int]
 ) -> None:
     steps = Steps(
-        Counter({(size, size, size): n for size, n in prefill.items()}), Counter(decode), 0, 0, 0
+        Counter({(size, size, size, 0): n for size, n in prefill.items()}), Counter(decode), 0, 0, 0
     )
 
     points = warm_up_order(PLAN, Shapes.of_prefill(steps), Shapes.of_decode(steps), one_second)
@@ -58,7 +59,7 @@ def test_each_next_graph_saves_most(
 
 
 def test_a_graph_that_compiles_long_must_save_more() -> None:
-    steps = Steps(Counter({(8, 8, 8): 10, (16, 16, 16): 10}), Counter(), 0, 0, 0)
+    steps = Steps(Counter({(8, 8, 8, 0): 10, (16, 16, 16, 0): 10}), Counter(), 0, 0, 0)
     shapes = Shapes.of_prefill(steps), Shapes.of_decode(steps)
 
     quick = warm_up_order(PLAN, *shapes, one_second)
@@ -70,7 +71,7 @@ def test_a_graph_that_compiles_long_must_save_more() -> None:
 
 
 def test_nothing_is_served_before_both_limit_graphs_are_there() -> None:
-    steps = Steps(Counter({(8, 8, 8): 1}), Counter({(1, 8): 1}), 0, 0, 0)
+    steps = Steps(Counter({(8, 8, 8, 0): 1}), Counter({(1, 8): 1}), 0, 0, 0)
 
     points = warm_up_order(PLAN, Shapes.of_prefill(steps), Shapes.of_decode(steps), one_second)
 

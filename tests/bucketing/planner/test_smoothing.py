@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noria.bucketing.planner.smoothing import smoothed_decode, smoothed_prefill
@@ -13,6 +13,7 @@ from noria.bucketing.sets.demand import DecodeDemand, PrefillDemand
 AXES = st.sets(st.integers(1, 99), min_size=1, max_size=6).map(lambda s: np.array(sorted(s)))
 
 
+@settings(deadline=None)
 @given(AXES, AXES, st.sampled_from([0.0, 0.002, 0.5]))
 def test_every_size_gets_a_share_and_no_step_is_lost(
     sizes: np.ndarray, axis: np.ndarray, share: float
@@ -29,6 +30,7 @@ def test_every_size_gets_a_share_and_no_step_is_lost(
         }
 
 
+@settings(deadline=None)
 @given(AXES, AXES)
 def test_every_cell_of_a_grid_gets_a_share(rows: np.ndarray, columns: np.ndarray) -> None:
     demand = DecodeDemand.of([3], [5], [1000.0])
