@@ -10,16 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd, inf
-from typing import Literal
 
 import numpy as np
 
 from ..costs.cost import StepCosts
+from ..costs.reads import Prefix, charged_prefix
+from ..ladder import powers_of_two
 from .demand import Floats, Ints
-
-Prefix = Literal["exact", "bucketed", "max"]
-"""How much of the tokens before a chunk its kernel reads: those there are, the power of two that
-holds them, or the whole context of the graph."""
 
 MIN_PREFIX = 512
 """Least cached tokens that ``bucketed`` graphs are made for, besides none."""
@@ -106,24 +103,18 @@ def followed_seconds(
     return total
 
 
-def prefix_read(offsets: Ints, *, prefix: Prefix, context_len: int) -> Ints:
+def prefix_read(offsets: Ints, *, prefix: Prefix, context_len: int) -> Floats:
     """Return the cached tokens that are read by a chunk that starts at each offset.
+
+    Buckets of prefixes are the powers of two from ``MIN_PREFIX`` on, up to the context.
 
     >>> at = np.array([0, 100, 600])
     >>> prefix_read(at, prefix="bucketed", context_len=4096).tolist()
-    [0, 512, 1024]
+    [0.0, 512.0, 1024.0]
     >>> prefix_read(at, prefix="max", context_len=4096).tolist()
-    [4096, 4096, 4096]
+    [4096.0, 4096.0, 4096.0]
     """
-    if prefix == "exact":
-        return offsets
-    if prefix == "max":
-        return np.full_like(offsets, context_len)
-    buckets = [0]
-    while buckets[-1] < context_len:
-        buckets.append(min(max(2 * buckets[-1], MIN_PREFIX), context_len))
-    found: Ints = np.array(buckets)[np.searchsorted(buckets, offsets)]
-    return found
+    return charged_prefix(offsets, prefix, powers_of_two(MIN_PREFIX, context_len))
 
 
 def check_sizes(sizes: Sequence[int], max_len: int, context_len: int) -> None:
