@@ -13,8 +13,9 @@ from math import inf
 import numpy as np
 
 from ..costs.cost import StepCosts
+from ..costs.reads import Prefix
 from ..ladder import require_positive
-from .covering import ROUNDING, Prefix, check_sizes, prefix_read
+from .covering import ROUNDING, check_sizes, prefix_read
 from .demand import Floats, Ints, PrefillDemand
 from .prefill import SizeSet
 

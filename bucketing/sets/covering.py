@@ -103,18 +103,19 @@ def followed_seconds(
     return total
 
 
-def prefix_read(offsets: Ints, *, prefix: Prefix, context_len: int) -> Floats:
+def prefix_read(offsets: Ints, *, prefix: Prefix, context_len: int) -> Ints:
     """Return the cached tokens that are read by a chunk that starts at each offset.
 
     Buckets of prefixes are the powers of two from ``MIN_PREFIX`` on, up to the context.
 
     >>> at = np.array([0, 100, 600])
     >>> prefix_read(at, prefix="bucketed", context_len=4096).tolist()
-    [0.0, 512.0, 1024.0]
+    [0, 512, 1024]
     >>> prefix_read(at, prefix="max", context_len=4096).tolist()
-    [4096.0, 4096.0, 4096.0]
+    [4096, 4096, 4096]
     """
-    return charged_prefix(offsets, prefix, powers_of_two(MIN_PREFIX, context_len))
+    charged = charged_prefix(offsets, prefix, powers_of_two(MIN_PREFIX, context_len))
+    return charged.astype(np.int64)
 
 
 def check_sizes(sizes: Sequence[int], max_len: int, context_len: int) -> None:
