@@ -31,6 +31,10 @@ class KernelSet(SamplerOperators, Protocol):
     """Block table widths are multiples of this many blocks."""
     head_dim_multiple: int
     """Head dims are multiples of this."""
+    fixes_num_blocks: bool
+    """Whether a trace is of one number of blocks; else it is the same for every number."""
+    makes_traces: bool
+    """Whether ``trace`` does work that is worth keeping."""
 
     @property
     def fingerprint(self) -> Mapping[str, str]:

@@ -79,6 +79,11 @@ class BlockCopier:
             graph.run()
 
 
+def copy_name(group: int, num_copies: int) -> str:
+    """Return what the graph that copies up to so many blocks of a KV group is called."""
+    return f"copy_blocks_g{group}_s{num_copies}"
+
+
 def _compile(
     cache: KVCache, kernels: KernelSet, source: GraphSource, *, group: int, size: int
 ) -> CopyGraph:
@@ -86,8 +91,9 @@ def _compile(
     layers = cache.groups[group].layers
     caches = [[caches[layer] for layer in layers] for caches in (cache.keys, cache.values)]
     inputs = [*caches, sources, destinations]
-    name, key = f"copy_blocks_{group}", copy_key(group, size)
-    run = source.get(EngineGraph(name, key, CopyBlocks(kernels), inputs, []))
+    name = copy_name(group, size)
+    graph = EngineGraph(name, copy_key(group, size), CopyBlocks(kernels), inputs, [])
+    run = source.get(graph)
     return CopyGraph(_array(sources), _array(destinations), run)
 
 

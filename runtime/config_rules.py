@@ -131,11 +131,6 @@ def _check_num_graphs(config: Config) -> None:
         refuse(key, f"{problem} make {num_graphs[phase]} {phase} graphs", fits)
 
 
-def _check_compiled(config: Config) -> None:
-    if config.compile == "never" and config.compiled is None:
-        refuse("compile", "is never, and compiled names no set", "set compiled to its folder")
-
-
 def _check_parallel(config: Config) -> None:
     size = config.tensor_parallel_size
     if size != 1:
@@ -209,7 +204,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
     _check_seq_buckets,
     _check_context_buckets,
     _check_num_graphs,
-    _check_compiled,
     _check_parallel,
     _check_sampler_features,
     _check_logprobs,

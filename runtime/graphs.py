@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..bucketing import Bucket, BucketPlan, DecodeBucket, ScoreBucket
 from ..kernels.kernel_set import KernelSet
-from .block_copies import BlockCopier
-from .compiled_set.identity import graph_key
+from .block_copies import BlockCopier, copy_name
+from .compiled_set.identity import copy_key, graph_key, sampler_key, scorer_key
+from .compiled_set.key import Key
 from .errors import BackendError
 from .graph_source import CompileHere, EngineGraph, GraphSource, RunsRows
 from .graph_spec import GraphInput, GraphLayout, graph_spec, num_logits_rows
@@ -23,7 +24,15 @@ from .model_graphs import ModelGraph
 from .model_inputs import Arrays
 from .models.decoder import Decoder
 from .sampled_token import SampledToken
-from .sampler import SamplerGraph, SamplerSet, ScorerGraph, compile_scorer
+from .sampler import (
+    SamplerGraph,
+    SamplerSet,
+    ScorerGraph,
+    compile_scorer,
+    sampler_name,
+    scorer_name,
+)
+from .sampler_features import sampler_variants
 from .sampler_stages import SamplerShape
 from .sampling_state import SamplerRow
 from .scheduler_output import Phase
@@ -97,20 +106,47 @@ class CompiledGraphs:
         Raises:
             BackendError: a graph does not compile; names it and the setting to lower.
         """
+        self.begin(plan)
         buckets = plan.buckets
-        max_model_len = max(bucket.context_len for bucket in buckets)
-        max_num_seqs = plan.decode[-1].num_seqs
-        self.copier = BlockCopier(
-            self._cache, self._kernels, self._source, max_num_seqs=max_num_seqs
-        )
         for index, bucket in enumerate(buckets):
             progress(self._doing(bucket), index, len(buckets))
-            try:
-                self._models[bucket] = self.build(bucket, self._source)
-                self._compile_readers(bucket, max_model_len)
-            except (RuntimeError, MemoryError) as error:
-                raise BackendError(_compile_failure(bucket, error)) from error
+            self.add(bucket)
         progress("done", len(buckets), len(buckets))
+
+    def begin(self, plan: BucketPlan) -> None:
+        """Compile what runs beside the graphs of buckets, which are added one by one."""
+        self._plan = plan
+        self.copier = BlockCopier(
+            self._cache, self._kernels, self._source, max_num_seqs=plan.decode[-1].num_seqs
+        )
+
+    def add(self, bucket: Bucket) -> None:
+        """Compile the graph of a bucket and the samplers that it needs; all of them or none.
+
+        Raises:
+            BackendError: one does not compile; names it and the setting to lower.
+            SetError: one is not there, and may not be compiled.
+        """
+        try:
+            model = self.build(bucket, self._source)
+            self._compile_readers(bucket, self._sampler_shape(bucket, self._plan))
+        except (RuntimeError, MemoryError) as error:
+            raise BackendError(_compile_failure(bucket, error)) from error
+        self._models[bucket] = model
+
+    def listing(self, bucket: Bucket, plan: BucketPlan) -> dict[str, Key]:
+        """Return names and keys of all graphs that steps of a bucket of this plan run."""
+        shape = self._sampler_shape(bucket, plan)
+        listed = {bucket.label: graph_key(bucket, self.layout)}
+        if isinstance(bucket, ScoreBucket):
+            return listed | {scorer_name(shape): scorer_key(shape)}
+        variants = sampler_variants(self.sampler_features)
+        return listed | {sampler_name(shape, one): sampler_key(shape, one) for one in variants}
+
+    def copy_listing(self, plan: BucketPlan) -> dict[str, Key]:
+        """Return names and keys of the graphs that copy blocks."""
+        size, groups = plan.decode[-1].num_seqs, range(len(self._cache.groups))
+        return {copy_name(group, size): copy_key(group, size) for group in groups}
 
     @property
     def num_compilations(self) -> int:
@@ -159,11 +195,14 @@ class CompiledGraphs:
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 
-    def _compile_readers(self, bucket: Bucket, max_model_len: int) -> None:
+    def _sampler_shape(self, bucket: Bucket, plan: BucketPlan) -> SamplerShape:
+        rows, vocab_size = num_logits_rows(bucket, self.layout), self._model.architecture.vocab_size
+        max_model_len = max(one.context_len for one in plan.buckets)
+        return SamplerShape(rows, vocab_size, max_model_len, self.max_logprobs)
+
+    def _compile_readers(self, bucket: Bucket, shape: SamplerShape) -> None:
         """Compile what reads the logits of the bucket's graph, where it is not there yet."""
-        rows = num_logits_rows(bucket, self.layout)
-        logits_RV = self._logits_buffer(rows)
-        shape = SamplerShape(rows, logits_RV.shape[1], max_model_len, self.max_logprobs)
+        rows, logits_RV = shape.rows, self._logits_buffer(shape.rows)
         if isinstance(bucket, ScoreBucket):
             self.scorer = compile_scorer(self._kernels, self._source, logits_RV, shape)
             return

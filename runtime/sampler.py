@@ -183,6 +183,16 @@ class SamplerSet:
         return self.covering(needed).sample(rows)
 
 
+def sampler_name(shape: SamplerShape, features: Collection[str]) -> str:
+    """Return what the sampler with these features is called."""
+    return "_".join((f"sampler_r{shape.rows}", *sorted(features)))
+
+
+def scorer_name(shape: SamplerShape) -> str:
+    """Return what the graph that reads logprobs of given tokens is called."""
+    return f"scorer_r{shape.rows}"
+
+
 def needed_features(row: SamplerRow) -> Iterator[str]:
     """Yield what a row needs in this step, which may be less than its request ever needs."""
     yield GREEDY if row.params.is_greedy else TOP_K_TOP_P
@@ -209,8 +219,7 @@ def compile_sampler(
     stages = [make(shape) for name, make in STAGES.items() if name in features - left_out]
     inputs = {name: tensor for stage in stages for name, tensor in stage.inputs.items()}
     token_ids = torch.zeros(shape.rows, dtype=torch.int32)
-    name = "_".join((f"sampler_r{shape.rows}", *sorted(features)))
-    key = sampler_key(shape, features)
+    name, key = sampler_name(shape, features), sampler_key(shape, features)
     if LOGPROBS in features:
         logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
         sampler: Sampler = LogprobsSampler(kernels, stages, shape.max_logprobs)
@@ -229,6 +238,6 @@ def compile_scorer(
     next_ids = torch.full((logits_TV.shape[0],), -1, dtype=torch.int32)
     logprobs = LogprobsBuffers.allocate(shape.rows, shape.max_logprobs)
     scorer = Scorer(kernels, shape.max_logprobs)
-    name, key = f"scorer_r{shape.rows}", scorer_key(shape)
+    name, key = scorer_name(shape), scorer_key(shape)
     run = source.get(EngineGraph(name, key, scorer, [logits_TV, next_ids], logprobs.tensors))
     return ScorerGraph(next_ids, logprobs, run)

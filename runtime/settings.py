@@ -192,11 +192,15 @@ class Config:
     ]
     compiled: Annotated[
         str | None,
-        Setting("folder of a compiled set (noria compile -o) that graphs are loaded from", None),
+        Setting(
+            "folder of a compiled set (noria compile -o) that graphs are loaded from; none: the "
+            "local set, which fills itself",
+            None,
+        ),
     ]
     compile: Annotated[
         Compile,
-        Setting("whether what the compiled set lacks may be compiled at start", "auto"),
+        Setting("whether what the set lacks may be compiled: never, or auto", "auto"),
     ]
     tensor_parallel_size: Annotated[
         int, Setting("devices that share the model; only 1 works so far", 1, low=1)

@@ -24,6 +24,17 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_local_sets() -> Iterator[None]:
+    """Let engines compile what they run, here and in processes that tests start.
+
+    Tests of local sets name a folder of their own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NORIA_SETS", "")
+        yield
+
+
 @pytest.fixture
 def refusal_by_check(tmp_path: Path) -> Callable[[str], str]:
     """Give a file of this text to ``noria check``; return its one line, less the file's name."""

@@ -40,6 +40,8 @@ class CpuKernels(CpuSamplerOperators):
     prefill_tile = 1
     fold_blocks = 1
     head_dim_multiple = 8
+    fixes_num_blocks = False
+    makes_traces = True
 
     def __new__(cls, compiler: str | None = None, built: Path | None = None) -> CpuKernels:
         """Choose the class that can run here.

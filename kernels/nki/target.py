@@ -39,6 +39,7 @@ class NkiSimKernels(ReferenceKernels):
     """
 
     name = "neuron-sim"
+    fixes_num_blocks = True
 
     def __init__(self, target: str = "trn2") -> None:
         """Simulate this generation; the kernels are imported here, after the simulator.

@@ -22,6 +22,8 @@ class ReferenceKernels:
 
     name = "reference"
     head_dim_multiple = 2
+    fixes_num_blocks = False
+    makes_traces = False
     embed = staticmethod(layers.embed)
     rms_norm = staticmethod(layers.rms_norm)
     add_rms_norm = staticmethod(layers.add_rms_norm)

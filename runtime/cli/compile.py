@@ -45,9 +45,9 @@ def compile_graphs(config: Path, output: Path | None, workers: int | None) -> No
     the whole error is in DIR/errors. Interrupted, run it again: only what is missing is compiled.
     Several may write to one folder at once.
 
-    Without -o, graphs are compiled and run once in this process, and nothing is written. Shows
-    the seconds of each graph, whether logits are the same bits in all of them, and the memory
-    that weights and KV cache take.
+    Without -o, graphs are loaded from the local set, which keeps what is compiled, and run once:
+    the next start finds them. Shows the seconds of each graph, whether logits are the same bits
+    in all of them, and the memory that weights and KV cache take.
     """
     settings = load_config(config)
     if output is not None:
@@ -87,7 +87,7 @@ def _compile_here(settings: Config) -> None:
     click.echo(_pool_text(settings, loaded))
     click.echo(_memory_text(settings, loaded))
     click.echo(str(loaded.invariance))
-    click.echo("Nothing was written to disk: -o DIR writes a compiled set.")
+    click.echo(_kept_text(loaded))
 
 
 class _Stopwatch:
@@ -111,6 +111,15 @@ def _seconds_text(laps: Sequence[tuple[str, float]]) -> str:
     total_s = sum(seconds for _, seconds in laps)
     rows = [(label, f"{seconds:.2f}") for label, seconds in (*laps, ("in all", total_s))]
     return format_table(("graph", "seconds"), rows)
+
+
+def _kept_text(loaded: LoadedEngine) -> str:
+    kept = loaded.local_set
+    if kept is None:
+        return "Nothing was written to disk: -o DIR writes a compiled set."
+    if not kept.is_kept:
+        return f"Some graphs could not be kept in the local set: {kept.path} cannot be written."
+    return f"The graphs are in the local set {kept.path}: the next start finds them there."
 
 
 def _pool_text(config: Config, loaded: LoadedEngine) -> str:

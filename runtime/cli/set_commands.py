@@ -80,14 +80,24 @@ def unbundle(file: Path, folder: Path) -> None:
 def cache() -> None:
     """Look after the compiled sets in the local cache.
 
-    They are in $XDG_CACHE_HOME/noria/sets or ~/.cache/noria/sets, one folder per key.
+    They are in $NORIA_SETS, or in $XDG_CACHE_HOME/noria/sets or ~/.cache/noria/sets, one folder
+    per key. Engines fill them; NORIA_SETS= keeps none.
     """
+
+
+def _sets_folder() -> Path:
+    from ..compiled_set.local_cache import sets_folder
+
+    folder = sets_folder()
+    if folder is None:
+        raise UserMistake("NORIA_SETS is empty, which means that there are no local sets")
+    return folder
 
 
 @cache.command("ls")
 def list_sets() -> None:
     """List the sets, the last changed one first, and check their files."""
-    from ..compiled_set.local_cache import SHORT, cached_sets, sets_folder
+    from ..compiled_set.local_cache import SHORT, cached_sets
 
     rows = [
         (
@@ -98,12 +108,12 @@ def list_sets() -> None:
             f"{one.age_s / DAY_S:.0f} days",
             "damaged" if one.problem else "whole",
         )
-        for one in cached_sets(sets_folder())
+        for one in cached_sets(_sets_folder())
     ]
     if rows:
         click.echo(format_table(("key", "model", "graphs", "size", "age", "state"), rows))
     else:
-        click.echo(f"{sets_folder()}: no sets")
+        click.echo(f"{_sets_folder()}: no sets")
 
 
 @cache.command("gc")
@@ -126,12 +136,11 @@ def collect(older_than: float | None, remove_all: bool, dry_run: bool) -> None:
         cached_sets,
         remove_leftovers_of,
         remove_set,
-        sets_folder,
         useless,
     )
 
     freed, num_left = 0, 0
-    for one in cached_sets(sets_folder()):
+    for one in cached_sets(_sets_folder()):
         reason = "all are" if remove_all else useless(one, max_age_days=older_than)
         if reason is None:
             num_left += 1
@@ -142,7 +151,7 @@ def collect(older_than: float | None, remove_all: bool, dry_run: bool) -> None:
         verb = "would be removed" if dry_run else "removed"
         click.echo(f"{one.key[:SHORT]} {verb}: {reason}, {size_text(one.num_bytes)}")
     if not dry_run:
-        remove_leftovers_of(sets_folder())
+        remove_leftovers_of(_sets_folder())
     ending = "to be freed" if dry_run else "freed"
     click.echo(f"{size_text(freed)} {ending}, {num_text(num_left, 'set')} left")
 
@@ -154,9 +163,9 @@ def show(key: str) -> None:
 
     KEY is the beginning of a key that noria cache ls lists.
     """
-    from ..compiled_set.local_cache import find_set, sets_folder
+    from ..compiled_set.local_cache import find_set
 
-    found = find_set(sets_folder(), key)
+    found = find_set(_sets_folder(), key)
     click.echo(f"{found.path}: {found.problem or 'whole'}\n")
     if found.manifest is None:
         click.get_current_context().exit(SOME_FAILED)

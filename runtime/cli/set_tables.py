@@ -40,7 +40,7 @@ def manifest_text(manifest: Manifest) -> str:
         _row(one.name, one.status, one.seconds, one.file.size, one.peak_bytes)
         for one in manifest.graphs.values()
     ]
-    blocks = " + ".join(map(str, manifest.num_blocks))
+    blocks = " + ".join(map(str, manifest.num_blocks)) or "any"
     lines = [format_table(HEADER, rows), "", f"num_blocks {blocks}"]
     return "\n".join(
         [*lines, *(f"{path}: {json.dumps(value)}" for path, value in _fields(manifest.key))]

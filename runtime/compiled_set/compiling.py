@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from ...bucketing import describe
 from ...kernels.kernel_set import KernelSet
-from ..assembly import kv_groups, limits_of
+from ..assembly import kv_groups
 from ..backends import load_kernels
+from ..block_counts import resolve_cache_size
 from ..config import Config
 from ..errors import DamagedFile
 from ..kv_cache import CacheSize, sized
 from ..kv_cache_dtype import cache_scales
-from ..loading import check_model_len, resolve_cache_size
+from ..model_checks import check_model_len
 from ..models.architecture import Architecture
 from ..models.sources import open_model
-from ..planning import bucket_plan
+from .description import description
 from .folder import SetFolder
 from .graph_states import GraphState, Report, State
 from .identity import set_identity, set_key
@@ -28,9 +25,6 @@ from .native_library import LIBRARY
 from .tracing import Recipe
 from .worker import Worker
 from .workers import SetCompiler, StartWorker, WorkerCount, count_workers
-
-PLAN = "plan.json"
-CONFIG = "config.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +76,8 @@ def compile_set(
     folder = SetFolder.prepare(path, key=_key(recipe, kernels), num_blocks=recipe.num_blocks)
     if kernels.library is not None:
         folder.publish_file(LIBRARY, kernels.library.read_bytes())
-    folder.publish_file(PLAN, _plan_text(config, kernels).encode())
-    resolved = yaml.safe_dump(config.to_mapping(), sort_keys=False)
-    folder.publish_file(CONFIG, resolved.encode())
+    for file, data in description(config, kernels).items():
+        folder.publish_file(file, data)
     count = count_workers(workers)
     compiler = SetCompiler(folder, recipe, report, start)
     compiler.run(count.num)
@@ -99,13 +92,6 @@ def _recipe(config: Config, path: Path) -> Recipe:
     check_model_len(config, architecture)
     scales = cache_scales(config, source)
     return Recipe(config, architecture, scales, _num_blocks(config, architecture, path))
-
-
-def _plan_text(config: Config, kernels: KernelSet) -> str:
-    limits = limits_of(config, kernels)
-    table = describe(bucket_plan(config, limits), limits)
-    graphs = [{"label": row.label, "phase": row.phase, **asdict(row)} for row in table.rows]
-    return f"{json.dumps({'graphs': graphs}, indent=1)}\n"
 
 
 def _num_blocks(config: Config, architecture: Architecture, path: Path) -> tuple[int, ...]:

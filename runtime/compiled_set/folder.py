@@ -71,7 +71,7 @@ class SetFolder:
         if key_digest(manifest.key) != key_digest(wanted.key):
             differences = "; ".join(key_differences(manifest.key, wanted.key))
             raise SetError(f"{path} is a set for other settings: {differences}")
-        if manifest.num_blocks != wanted.num_blocks:
+        if () != manifest.num_blocks != wanted.num_blocks != ():
             raise SetError(
                 f"{path} is a set for other settings: num_blocks: {list(manifest.num_blocks)} in "
                 f"the set, {list(wanted.num_blocks)} here"

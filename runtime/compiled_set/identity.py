@@ -107,6 +107,7 @@ def set_key(identity: SetIdentity, kernels: KernelSet) -> Key:
     key: Key = {one.name: _plain(getattr(identity, one.name)) for one in fields(identity)}
     scales = identity.kv_scales or (KVScales(),) * identity.architecture.num_layers
     return key | {
+        "groups": [_group(one, kernels) for one in identity.groups],
         "kv_scales": _plain(scales),
         "sampler_features": sorted(set(identity.sampler_features)),
         **code_key(kernels),
@@ -145,6 +146,15 @@ def scorer_key(shape: SamplerShape) -> Key:
 def copy_key(group: int, num_copies: int) -> Key:
     """Return the key of the graph that copies up to so many blocks of a KV group."""
     return {"kind": "copy_blocks", "group": group, "num_copies": num_copies}
+
+
+def _group(group: KVGroup, kernels: KernelSet) -> object:
+    """Return a KV group; its number of blocks is left out where no trace depends on it."""
+    plain = _plain(group)
+    assert isinstance(plain, dict)
+    if not kernels.fixes_num_blocks:
+        del plain["num_blocks"]
+    return plain
 
 
 def _plain(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -60,9 +61,16 @@ class CachedSet:
         return settings["model"] if isinstance(settings["model"], str) else "inline model"
 
 
-def sets_folder() -> Path:
-    """Return where the sets of this user are; it may not be there."""
-    return user_cache() / SETS
+def sets_folder() -> Path | None:
+    """Return where the sets of this user are, which may not be there; None: they keep none.
+
+    ``$NORIA_SETS`` names it. Where that is unset, it is in the user's cache; where it is empty,
+    there are no local sets.
+    """
+    named = os.environ.get("NORIA_SETS")
+    if named is None:
+        return user_cache() / SETS
+    return Path(named).expanduser() if named else None
 
 
 def cached_sets(root: Path) -> list[CachedSet]:

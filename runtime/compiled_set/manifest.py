@@ -92,7 +92,7 @@ class Manifest:
 
     Attributes:
         key: what all its graphs have in common; values of JSON.
-        num_blocks: of each KV group.
+        num_blocks: of each KV group; empty if the set is for any number.
         graphs: by their names.
         files: all others but the manifest, by their paths.
         facts: what is known about the set besides; values of JSON.

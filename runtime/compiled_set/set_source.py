@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Mapping, Sequence
 
 from ...kernels.kernel_set import KernelSet
 from ..errors import SetError
 from ..graph_source import CompileHere, EngineGraph, GraphSource, Run
 from .folder import SetFolder
+from .graph_store import GraphStore
 from .key import Key, key_differences
 
 LOG = logging.getLogger(__name__)
@@ -64,8 +67,7 @@ class FromSet(GraphSource):
 
     def will_load(self, name: str) -> bool:
         """Tell whether the set lists it as compiled; its file is looked at when it is loaded."""
-        graph = self._folder.manifest.graphs.get(name)
-        return graph is not None and graph.status == "done"
+        return _is_listed(self._folder, name)
 
     def get(self, graph: EngineGraph) -> Run:
         """Load it.
@@ -74,20 +76,83 @@ class FromSet(GraphSource):
             SetError: the set has no such graph, or its file is damaged, and nothing may compile.
         """
         try:
-            return self._load(graph)
+            return _load(self._folder, graph, self._kernels)
         except SetError as error:
             if not self._may_compile:
                 raise SetError(f"{error}; nothing may be compiled: run noria compile") from error
             LOG.warning("%s; it is compiled now", error)
             return self._compiler.get(graph)
 
-    def _load(self, graph: EngineGraph) -> Run:
-        traced = self._folder.read(graph.name)
-        where = f"{self._folder.path}: graph {graph.name}"
-        differences = key_differences(self._folder.manifest.graphs[graph.name].key, graph.key)
-        if differences:
-            raise SetError(f"{where} is another: {differences[0]}")
+
+class FromLocalSet(GraphSource):
+    """Loads what a local set holds, and adds to it what it lacks.
+
+    Attributes:
+        store: the set, whose key fits the engine.
+        may_compile: whether a graph that is not there is compiled; else asking for it is an error.
+    """
+
+    def __init__(self, store: GraphStore, kernels: KernelSet) -> None:
+        """Load and compile with these kernels."""
+        self.store = store
+        self.may_compile = True
+        self._kernels = kernels
+        self._num_compilations = 0
+
+    @property
+    def num_compilations(self) -> int:
+        """Graphs that were compiled in this process."""
+        return self._num_compilations
+
+    def will_load(self, name: str) -> bool:
+        """Tell whether the set lists it as compiled; its file is looked at when it is loaded."""
+        return _is_listed(self.store, name)
+
+    def get(self, graph: EngineGraph) -> Run:
+        """Load it, or compile it and put it into the set.
+
+        Raises:
+            SetError: it is not there, and nothing may compile.
+        """
         try:
-            return self._kernels.load(traced, graph.module, graph.inputs, graph.outputs)
-        except ValueError as error:
-            raise SetError(f"{where} does not load: {error}") from error
+            return _load(self.store, graph, self._kernels)
+        except SetError as error:
+            if not self.may_compile:
+                raise
+            if graph.name in self.store.manifest.graphs:
+                LOG.warning("%s; it is compiled again", error)
+            return self._compile(graph)
+
+    def lacking(self, listed: Mapping[str, Key]) -> list[str]:
+        """Return the names of those graphs that are missing or damaged, given names and keys."""
+        return [name for name, key in listed.items() if not self.store.has(name, key)]
+
+    def _compile(self, graph: EngineGraph) -> Run:
+        start = time.monotonic()
+        data = self._kernels.trace(graph.module, graph.inputs)
+        seconds = time.monotonic() - start
+        self._num_compilations += 1
+        self.store.publish(graph.name, data, key=graph.key, seconds=seconds, peak_bytes=0)
+        return self._kernels.load(data, graph.module, graph.inputs, graph.outputs)
+
+
+def _is_listed(store: GraphStore, name: str) -> bool:
+    graph = store.manifest.graphs.get(name)
+    return graph is not None and graph.status == "done"
+
+
+def _load(store: GraphStore, graph: EngineGraph, kernels: KernelSet) -> Run:
+    """Return the executable that a set has for exactly this graph.
+
+    Raises:
+        SetError: it has none, or not this one, or its file is damaged.
+    """
+    traced = store.read(graph.name)
+    where = f"{store.path}: graph {graph.name}"
+    differences: Sequence[str] = key_differences(store.manifest.graphs[graph.name].key, graph.key)
+    if differences:
+        raise SetError(f"{where} is another: {differences[0]}")
+    try:
+        return kernels.load(traced, graph.module, graph.inputs, graph.outputs)
+    except ValueError as error:
+        raise SetError(f"{where} does not load: {error}") from error

@@ -12,8 +12,8 @@ from typing import Protocol
 from ..errors import SetError
 from ..process_limits import free_memory_bytes, usable_cpus
 from .claims import Release
-from .folder import SetFolder
 from .graph_states import GraphState, Report, State
+from .graph_store import GraphStore
 from .key import key_digest
 from .manifest import GraphEntry, Manifest
 from .tracing import Recipe, list_graphs
@@ -86,7 +86,7 @@ class SetCompiler:
     """
 
     def __init__(
-        self, folder: SetFolder, recipe: Recipe, report: Report, start: StartWorker = Worker
+        self, folder: GraphStore, recipe: Recipe, report: Report, start: StartWorker = Worker
     ) -> None:
         """Find which graphs there are.
 

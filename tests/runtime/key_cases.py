@@ -36,14 +36,17 @@ from noria.runtime.models.tensor_names import TensorNames
 from noria.runtime.sampler_stages import SamplerShape
 
 
-def kernels(name: str = "cpu", **changes: str) -> KernelSet:
+def kernels(name: str = "cpu", *, fixes_num_blocks: bool = True, **changes: str) -> KernelSet:
     facts = {
         "instruction_set": "avx2",
         "compiler": "g++ 12",
         "compiler_flags": "-O1",
         "sources": "x",
     }
-    return cast("KernelSet", SimpleNamespace(name=name, fingerprint=facts | changes))
+    made = SimpleNamespace(
+        name=name, fingerprint=facts | changes, fixes_num_blocks=fixes_num_blocks
+    )
+    return cast("KernelSet", made)
 
 
 ARCHITECTURE = Architecture(

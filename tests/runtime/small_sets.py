@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from noria.runtime.compiled_set.folder import SetFolder
+from noria.runtime.compiled_set.graph_store import GraphStore
 
 KEY: Mapping[str, object] = {"architecture": {"num_heads": 4}, "target": "cpu"}
 NUM_BLOCKS = (64,)
@@ -33,7 +34,7 @@ def begin(path: Path) -> SetFolder:
     return SetFolder.prepare(path, key=KEY, num_blocks=NUM_BLOCKS)
 
 
-def add_graph(folder: SetFolder, name: str, data: bytes, version: int = 1) -> None:
+def add_graph(folder: GraphStore, name: str, data: bytes, version: int = 1) -> None:
     folder.publish(name, data, key=graph_key(name, version), seconds=1.5, peak_bytes=2**20)
 
 

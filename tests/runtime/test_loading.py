@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from noria.runtime import loading
+from noria.runtime import model_checks
 from noria.runtime.config import parse_config
 from noria.runtime.errors import ConfigError
-from noria.runtime.loading import check_weights_fit, load_engine
+from noria.runtime.loading import load_engine
+from noria.runtime.model_checks import check_weights_fit
 from noria.runtime.models.inline import read_inline
 
 MODEL = {
@@ -25,7 +26,7 @@ CONFIG = {"model": MODEL, "backend": "reference", "dtype": "bfloat16", "max_mode
 
 
 def test_a_model_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "free_memory_bytes", lambda: NEEDED)
+    monkeypatch.setattr(model_checks, "free_memory_bytes", lambda: NEEDED)
     architecture, _ = read_inline(MODEL)
 
     check_weights_fit(parse_config(CONFIG), architecture)
@@ -34,7 +35,7 @@ def test_a_model_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_beyond_free_memory_is_refused_with_both_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loading, "free_memory_bytes", lambda: NEEDED - 1)
+    monkeypatch.setattr(model_checks, "free_memory_bytes", lambda: NEEDED - 1)
 
     with pytest.raises(ConfigError) as caught:
         load_engine(parse_config(CONFIG), lambda *_: None)

@@ -14,12 +14,12 @@ def test_compile_reports_seconds_pool_memory_and_invariance(run: Run, config: Pa
     result = run("compile", config)
 
     lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:7]] == [
+    assert [line.rsplit(maxsplit=1)[0].strip() for line in lines[1:7]] == [
         "load",
-        "prefill_t64_c64",
-        "decode_s4_c64",
-        "prefill_t32_c64",
-        "decode_s2_c64",
+        "compile prefill_t64_c64",
+        "compile decode_s4_c64",
+        "compile prefill_t32_c64",
+        "compile decode_s2_c64",
         "warm-up",
     ]
     # 4 requests of 64 tokens in blocks of 16, and the null block.

@@ -39,6 +39,7 @@ def made(run: Run, config: Path, tmp_path: Path, in_threads: None) -> Path:
 @pytest.fixture
 def cached(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The set, in the local cache."""
+    monkeypatch.delenv("NORIA_SETS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "noria" / "sets").mkdir(parents=True)
     return made.rename(tmp_path / "noria" / "sets" / "0123456789abcdef")
@@ -104,7 +105,7 @@ def test_verify_says_what_is_damaged(run: Run, made: Path) -> None:
     whole = run("verify", made)
     plan = made / "plan.json"
     plan.write_bytes(b"[" + plan.read_bytes()[1:])
-    (made / "graphs" / "copy_blocks_0.graph").unlink()
+    (made / "graphs" / "copy_blocks_g0_s4.graph").unlink()
     (made / "notes.txt").write_text("mine")
     damaged = run("verify", made)
     manifest = made / "manifest.json"
@@ -115,7 +116,7 @@ def test_verify_says_what_is_damaged(run: Run, made: Path) -> None:
     assert whole.stdout.startswith(f"OK {made}: 9 graphs, ")
     assert damaged.exit_code == worse.exit_code == 1
     assert len(damaged.stdout.splitlines()) == 3
-    assert all(name in damaged.stdout for name in ("plan.json", "copy_blocks_0", "notes.txt"))
+    assert all(name in damaged.stdout for name in ("plan.json", "copy_blocks_g0_s4", "notes.txt"))
     assert len(worse.stdout.splitlines()) == 1
 
 
@@ -158,7 +159,7 @@ def test_generate_takes_graphs_from_a_set_and_nothing_else(
     assert [one.exit_code for one in (differs, missing, no_set)] == [2, 2, 2]
     assert 'dtype: "float32" in the set, "float64" here' in differs.stderr
     assert "decode_s4_c64.graph is missing; nothing may be compiled" in missing.stderr
-    assert "compile: is never, and compiled names no set" in no_set.stderr
+    assert "compile is never, compiled names no set, and NORIA_SETS is empty" in no_set.stderr
 
 
 @pytest.mark.parametrize("name", ["set.tar", "set.tar.gz"])

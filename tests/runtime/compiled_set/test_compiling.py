@@ -50,7 +50,7 @@ GRAPHS = [
     "decode_s2_c64",
     "sampler_r4_greedy_top_k_top_p",
     "sampler_r2_greedy_top_k_top_p",
-    "copy_blocks_0",
+    "copy_blocks_g0_s4",
     "sampler_r4_greedy",
     "sampler_r2_greedy",
 ]

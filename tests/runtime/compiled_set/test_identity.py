@@ -83,6 +83,17 @@ def test_scalings_of_equal_numbers_are_told_apart() -> None:
     )
 
 
+@pytest.mark.parametrize("fixes", [True, False])
+def test_a_number_of_blocks_counts_where_traces_depend_on_it(fixes: bool) -> None:
+    given = kernels(fixes_num_blocks=fixes)
+    more = replace(IDENTITY, groups=tuple(replace(g, num_blocks=77) for g in IDENTITY.groups))
+
+    lines = key_differences(set_key(IDENTITY, given), set_key(more, given))
+
+    assert lines == ["groups[0-1].num_blocks: 9 in the set, 77 here"] * fixes
+    assert ("num_blocks" in json.dumps(set_key(IDENTITY, given))) is fixes
+
+
 SPECS: Mapping[str, dict[str, Any]] = {
     "scale": {"architecture": replace(ARCHITECTURE, attention_scale=0.3)},
     "softcap": {"architecture": replace(ARCHITECTURE, attention_softcap=50.0)},

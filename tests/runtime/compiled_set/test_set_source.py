@@ -25,7 +25,7 @@ from noria.runtime.compiled_set.compiling import compile_set
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.identity import set_identity, set_key
 from noria.runtime.config import parse_config
-from noria.runtime.errors import ConfigError, SetError
+from noria.runtime.errors import SetError
 from noria.runtime.graph_source import EngineGraph, GraphSource, Run
 from noria.runtime.kv_cache import CacheSize, sized
 from noria.runtime.models.sources import open_model
@@ -182,8 +182,36 @@ def test_a_folder_without_a_set_is_refused(tmp_path: Path):
 
 
 def test_never_compiling_needs_a_set():
-    with pytest.raises(ConfigError, match="compile: is never, and compiled names no set"):
-        parse_config({**SETTINGS, "compile": "never"})
+    with pytest.raises(SetError, match="compile is never, compiled names no set, and NORIA_SETS"):
+        LLM({**SETTINGS, "compile": "never"})
+
+
+@pytest.mark.parametrize("num_blocks", [5, 12])
+def test_a_number_of_blocks_in_the_configuration_stands(compiled: Path, plain, num_blocks: int):
+    """Graphs of the cpu are the same for every number; the set's is only what auto takes."""
+    settings = {**SETTINGS, "compiled": str(compiled), "compile": "never"}
+
+    given, auto = (LLM({**settings, "num_blocks": one}) for one in (num_blocks, "auto"))
+
+    assert given.loaded.cache_size.num_blocks == (num_blocks,)
+    assert {cache.shape[0] for cache in given.loaded.cache.keys} == {num_blocks}
+    assert auto.loaded.cache_size.num_blocks == (9,)
+    assert tokens_of(given) == tokens_of(auto) == plain
+
+
+def test_kernels_that_fix_the_number_of_blocks_refuse_a_set_of_another(
+    compiled: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(CpuKernels, "fixes_num_blocks", True)
+    settings = {**SETTINGS, "compiled": str(compiled), "num_blocks": 12}
+
+    with pytest.raises(SetError, match=r"groups\[0\].num_blocks: missing in the set, 12 here"):
+        LLM({**settings, "compile": "never"})
+    llm = LLM(settings)
+
+    assert llm.loaded.cache_size.num_blocks == (12,)
+    assert "num_blocks" in caplog.text
+    assert llm.loaded.graphs.num_compilations > 0
 
 
 def test_a_graph_file_of_another_graph_is_refused(compiled: Path, tmp_path: Path):
