@@ -24,13 +24,14 @@ from ...kernels.contract import KVGroup, num_blocks_for
 from ...kernels.kernel_set import KernelSet
 from ..assembly import Assembly, assemble, build_model, limits_of
 from ..backends import load_kernels
+from ..block_counts import resolve_cache_size
 from ..block_table import BlockTable
 from ..config import Config, load_config
 from ..errors import ConfigError
 from ..graph_source import EngineGraph, GraphSource, Run
 from ..graphs import CompiledGraph
 from ..kv_cache_dtype import cache_scales
-from ..loading import check_logits_fit, check_model_len, check_weights_fit, resolve_cache_size
+from ..model_checks import check_logits_fit, check_model_len, check_weights_fit
 from ..model_runner import ModelRunner
 from ..models.sources import LoadedModel, open_model
 from ..process_limits import usable_cpus
