@@ -208,7 +208,7 @@ def read_sheet(given: object) -> DeviceSheet:
         raise ValueError(f"device.{missing[0]}: is missing")
     if not isinstance(values["flop_s"], Mapping):
         raise ValueError("device.flop_s: must name operations per second of each dtype")
-    values["fees"] = _read_fees(values["fees"]) if "fees" in values else CPU_FEES
+    values["fees"] = read_fees(values["fees"]) if "fees" in values else CPU_FEES
     return DeviceSheet(**values)
 
 
@@ -221,14 +221,24 @@ def sheet_mapping(sheet: DeviceSheet) -> dict[str, object]:
         "launch_s": sheet.launch_s,
         "bytes_share": sheet.bytes_share,
         "flop_share": sheet.flop_share,
-        "fees": {key: getattr(sheet.fees, key) for key in _FEES},
+        "fees": fees_mapping(sheet.fees),
     }
 
 
 _FEES = ("base_compile_s", "row_compile_s", "base_bytes", "row_bytes")
 
 
-def _read_fees(given: object) -> GraphFees:
+def fees_mapping(fees: GraphFees) -> dict[str, object]:
+    """Return fees as plain data, which ``read_fees`` reads back."""
+    return {key: getattr(fees, key) for key in _FEES}
+
+
+def read_fees(given: object) -> GraphFees:
+    """Return fees from plain data.
+
+    Raises:
+        ValueError: names the key, its value and what would fit.
+    """
     if not isinstance(given, Mapping) or sorted(given) != sorted(_FEES):
         raise ValueError(f"device.fees: must hold {', '.join(_FEES)}")
     for key, value in given.items():

@@ -27,7 +27,7 @@ def table_mapping(table: CostTable) -> dict[str, object]:
         "num_logits_rows": table.num_logits_rows,
         "others_share": table.others_share,
         "sheet": None if table.sheet is None else sheet_mapping(table.sheet),
-        "model": _mapping(table.model) | {"windows": list(table.model.windows)},
+        "model": model_mapping(table.model),
         "prefill": [_mapping(step) for step in table.prefill],
         "decode": [_mapping(step) for step in table.decode],
         "graphs": [_mapping(graph) for graph in table.graphs],
@@ -50,7 +50,7 @@ def read_table(given: object) -> CostTable:
         device=Device(
             name=_text("costs.device", device, "name"),
             backend=_text("costs.device", device, "backend"),
-            num_threads=_count("costs.device", device, "num_threads", 1),
+            num_threads=read_count("costs.device", device, "num_threads", 1),
         ),
         software={
             str(key): str(value)
@@ -58,8 +58,8 @@ def read_table(given: object) -> CostTable:
         },
         model_name=_text("costs", values, "model_name"),
         dtype=_text("costs", values, "dtype"),
-        model=_read_model(_get("costs", values, "model")),
-        num_logits_rows=_count("costs", values, "num_logits_rows", 1),
+        model=read_model(_get("costs", values, "model")),
+        num_logits_rows=read_count("costs", values, "num_logits_rows", 1),
         prefill=tuple(_steps(values, "prefill", 0)),
         decode=tuple(_steps(values, "decode", 1)),
         graphs=tuple(_graphs(values.get("graphs", []))),
@@ -68,7 +68,17 @@ def read_table(given: object) -> CostTable:
     )
 
 
-def _read_model(given: object) -> ModelShape:
+def model_mapping(model: ModelShape) -> dict[str, object]:
+    """Return a model's sizes as plain data, which ``read_model`` reads back."""
+    return _mapping(model) | {"windows": list(model.windows)}
+
+
+def read_model(given: object) -> ModelShape:
+    """Return a model's sizes from plain data.
+
+    Raises:
+        ValueError: one line with the key, its value and what would fit.
+    """
     values = _object("costs.model", given)
     if unknown := sorted(set(values) - set(MODEL_KEYS)):
         raise ValueError(f"costs.model.{unknown[0]}: is not known")
@@ -87,11 +97,11 @@ def _steps(values: Mapping[str, object], phase: str, least_context: int) -> Iter
     for at, step in _list(f"costs.{phase}", _get("costs", values, phase)):
         yield StepTime(
             graph=_text(at, step, "graph"),
-            num_rows=_count(at, step, "num_rows", 1),
-            context=_count(at, step, "context", least_context),
+            num_rows=read_count(at, step, "num_rows", 1),
+            context=read_count(at, step, "context", least_context),
             seconds=_number(at, step, "seconds", is_above_zero=True),
             spread=_number(at, step, "spread"),
-            num_rounds=_count(at, step, "num_rounds", 1),
+            num_rounds=read_count(at, step, "num_rounds", 1),
         )
 
 
@@ -99,9 +109,9 @@ def _graphs(given: object) -> Iterable[GraphCost]:
     for at, graph in _list("costs.graphs", given):
         yield GraphCost(
             graph=_text(at, graph, "graph"),
-            num_rows=_count(at, graph, "num_rows", 1),
+            num_rows=read_count(at, graph, "num_rows", 1),
             compile_s=_number(at, graph, "compile_s"),
-            num_bytes=_count(at, graph, "num_bytes", 0),
+            num_bytes=read_count(at, graph, "num_bytes", 0),
         )
 
 
@@ -131,7 +141,12 @@ def _text(at: str, values: Mapping[str, object], key: str) -> str:
     return value
 
 
-def _count(at: str, values: Mapping[str, object], key: str, least: int) -> int:
+def read_count(at: str, values: Mapping[str, object], key: str, least: int) -> int:
+    """Return a whole number from plain data.
+
+    Raises:
+        ValueError: it is missing, none, or below ``least``; names its place.
+    """
     value = _get(at, values, key)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{at}.{key}: {value!r} is not a whole number of at least {least}")

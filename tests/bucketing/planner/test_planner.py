@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ from given_costs import LaunchAndWork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noria.bucketing import PlanFile, PlanLimits
+from noria.bucketing import PlanFile, PlanFileError, PlanLimits
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.planner.baselines import baselines
+from noria.bucketing.costs.saved import SavedCosts
+from noria.bucketing.planner.about import about_plan, read_steps
+from noria.bucketing.planner.baselines import BASELINES, baselines
 from noria.bucketing.planner.budget import Budget, BudgetError
 from noria.bucketing.planner.planner import Planned, Problem, make_plan, plan_of
 from noria.bucketing.planner.settings import PlanSettings
@@ -151,3 +154,27 @@ def test_a_plan_by_hand_has_the_seconds_of_its_graphs() -> None:
     again = plan_of(problem(), buckets[0], buckets[1], made.policy)
 
     assert (again.prefill, again.decode, again.chunks) == (made.prefill, made.decode, made.chunks)
+
+
+def test_what_a_plan_says_of_itself_is_plain_and_complete(planned: Planned) -> None:
+    costs = SavedCosts(LaunchAndWork(), FEES, {"kind": "given"})
+
+    about = about_plan(
+        problem(), planned, costs, trace_name="some.csv", baselines=baselines(problem())
+    )
+
+    assert json.loads(json.dumps(about, allow_nan=False)) == about
+    steps = read_steps(about)
+    assert steps.prefill_shapes == planned.expected.steps.prefill_shapes
+    assert steps.decode_shapes == planned.expected.steps.decode_shapes
+    assert set(about["baselines"]) == set(BASELINES)  # type: ignore[call-overload]
+    whole = replace(planned.plan, about=about)
+    assert PlanFile.from_mapping(whole.to_mapping()) == whole
+
+
+@pytest.mark.parametrize(
+    "steps", [None, {}, {"prefill": [[1]], "decode": [], "seconds": 0, "busy_s": 0}]
+)
+def test_steps_that_are_none_are_refused(steps: object) -> None:
+    with pytest.raises(PlanFileError, match=r"about\.steps"):
+        read_steps({"steps": steps})

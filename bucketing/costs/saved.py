@@ -1,0 +1,87 @@
+"""Costs as plain data, so that a plan file can hold what it was planned with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .cost import GraphFees, StepCosts
+from .devices import CPU_FEES, DeviceSheet, fees_mapping, read_fees, read_sheet, sheet_mapping
+from .fit import FittedCosts
+from .measured import MeasuredCosts
+from .model_shape import ModelShape
+from .roofline import Roofline
+from .table import CostTable
+from .table_data import model_mapping, read_count, read_model, read_table, table_mapping
+from .tokens import TokenCosts
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCosts:
+    """Costs of steps and of graphs, and the plain data that they can be made from again."""
+
+    steps: StepCosts
+    fees: GraphFees
+    data: Mapping[str, object]
+
+    @classmethod
+    def roofline(
+        cls, model: ModelShape, sheet: DeviceSheet, dtype: str, *, num_logits_rows: int = 1
+    ) -> SavedCosts:
+        """Take the limits of a device.
+
+        Raises:
+            ValueError: see ``Roofline.of``.
+        """
+        steps = Roofline.of(model, sheet, dtype, num_logits_rows=num_logits_rows)
+        data = {
+            "kind": "roofline",
+            "sheet": sheet_mapping(sheet),
+            "model": model_mapping(model),
+            "dtype": dtype,
+            "num_logits_rows": num_logits_rows,
+        }
+        return cls(steps, sheet.fees, data)
+
+    @classmethod
+    def of_table(cls, table: CostTable, *, fitted: bool = False) -> SavedCosts:
+        """Take what was measured, as curves through it or, ``fitted``, as a model's terms.
+
+        Raises:
+            ValueError: too little was measured for that.
+        """
+        steps = FittedCosts.fit(table) if fitted else MeasuredCosts(table)
+        data = {"kind": "fitted" if fitted else "measured", "table": table_mapping(table)}
+        return cls(steps, table.fees or CPU_FEES, data)
+
+    @classmethod
+    def tokens(cls, fees: GraphFees) -> SavedCosts:
+        """Count rows, where nothing is known."""
+        return cls(TokenCosts(), fees, {"kind": "tokens", "fees": fees_mapping(fees)})
+
+    @classmethod
+    def read(cls, given: object) -> SavedCosts:
+        """Make the costs that ``data`` was written for.
+
+        Raises:
+            ValueError: one line with the key, its value and what would fit.
+        """
+        if not isinstance(given, Mapping):
+            raise ValueError(f"costs: is {given!r:.60}; it must be a mapping")
+        kind = given.get("kind")
+        try:
+            if kind == "roofline":
+                return cls.roofline(
+                    read_model(given["model"]),
+                    read_sheet(given["sheet"]),
+                    str(given["dtype"]),
+                    num_logits_rows=read_count("costs", given, "num_logits_rows", 1),
+                )
+            if kind in ("measured", "fitted"):
+                return cls.of_table(read_table(given["table"]), fitted=kind == "fitted")
+            if kind == "tokens":
+                return cls.tokens(read_fees(given["fees"]))
+        except KeyError as error:
+            raise ValueError(f"costs: lacks {error.args[0]}") from None
+        kinds = "roofline, measured, fitted or tokens"
+        raise ValueError(f"costs.kind: is {kind!r:.60}; it must be {kinds}")

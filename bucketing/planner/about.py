@@ -1,0 +1,150 @@
+"""What a plan file says of itself: where it comes from, what it expects, and how sure that is.
+
+Plain data throughout. With the steps and costs that are in it, others can be asked of the plan
+later, without the traffic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from ..costs.saved import SavedCosts
+from ..plan_file import PlanFileError
+from .baselines import Baseline
+from .budget import Bill, Budget
+from .evaluation import PhaseUse
+from .planner import Expectation, Planned, Problem
+from .simulation import Steps
+
+DIGITS = 9
+"""Of numbers that were computed: fewer than sums may differ by on another machine."""
+
+
+def about_plan(
+    problem: Problem,
+    planned: Planned,
+    costs: SavedCosts,
+    *,
+    trace_name: str,
+    baselines: Sequence[Baseline] = (),
+) -> dict[str, object]:
+    """Return everything about a plan that its file keeps.
+
+    Args:
+        problem: that it solves.
+        planned: the solution.
+        costs: those of the problem.
+        trace_name: what people call the traffic; no folder.
+        baselines: what others' rules do with the same traffic.
+    """
+    steps = planned.expected.steps
+    return {
+        "trace": {
+            "name": trace_name,
+            "sha256": problem.trace.sha256,
+            "num_requests": problem.trace.num_requests,
+            "window_s": _rounded(steps.seconds),
+            "warnings": list(problem.trace.warnings),
+        },
+        "costs": dict(costs.data),
+        "settings": {**asdict(problem.settings), "must_have": list(problem.settings.must_have)},
+        "budget": budget_mapping(problem.budget),
+        "expected": expected_mapping(planned.expected),
+        "bill": bill_mapping(planned.bill, problem.budget),
+        "proof": {
+            "prefill": "exact" if planned.plan.policy == "fill" else "searched",
+            "decode_gap": None if planned.decode_gap is None else _rounded(planned.decode_gap),
+            "changed_share": _rounded(planned.changed_share),
+        },
+        "front": [bill_mapping(bill, problem.budget) for bill in planned.front],
+        "warm_up": [
+            [point.label, _rounded(point.compile_s), _rounded(point.seconds)]
+            for point in planned.order[1:]
+        ],
+        "baselines": {
+            one.name: {
+                "num_graphs": one.num_graphs,
+                "compile_s": _rounded(one.compile_s),
+                "num_bytes": _rounded(one.num_bytes),
+                **expected_mapping(one.expected),
+            }
+            for one in baselines
+        },
+        "steps": steps_mapping(steps),
+    }
+
+
+def expected_mapping(expected: Expectation) -> dict[str, object]:
+    """Return what a plan does with traffic: shares of waste, and seconds."""
+    return {
+        "seconds": _rounded(expected.prefill.seconds + expected.decode.seconds),
+        "prefill": _use_mapping(expected.prefill),
+        "decode": _use_mapping(expected.decode),
+    }
+
+
+def bill_mapping(bill: Bill, budget: Budget) -> dict[str, object]:
+    """Return what having a plan costs; ``wall_s`` is with all workers."""
+    return {
+        "num_prefill": len(bill.prefill.buckets),
+        "num_decode": len(bill.decode.buckets),
+        "seconds": _rounded(bill.seconds),
+        "compile_s": _rounded(bill.compile_s),
+        "wall_s": _rounded(bill.compile_s / budget.workers),
+        "num_bytes": _rounded(bill.num_bytes),
+    }
+
+
+def budget_mapping(budget: Budget) -> dict[str, object]:
+    """Return a budget; what is not limited is None."""
+    return {
+        name: None if value == float("inf") else value for name, value in asdict(budget).items()
+    }
+
+
+def steps_mapping(steps: Steps) -> dict[str, object]:
+    """Return steps as rows of numbers, in order; ``read_steps`` reads them back."""
+    return {
+        "seconds": _rounded(steps.seconds),
+        "busy_s": _rounded(steps.busy_s),
+        "num_preemptions": steps.num_preemptions,
+        "prefill": [[*shape, num] for shape, num in sorted(steps.prefill_shapes.items())],
+        "decode": [[*shape, num] for shape, num in sorted(steps.decode_shapes.items())],
+    }
+
+
+def read_steps(about: Mapping[str, object]) -> Steps:
+    """Return the steps that a plan file keeps.
+
+    Raises:
+        PlanFileError: it keeps none, or they are damaged.
+    """
+    given = about.get("steps")
+    if not isinstance(given, Mapping):
+        raise PlanFileError("about.steps: is missing; the plan was not made by noria plan")
+    try:
+        return Steps(
+            Counter({(a, b, c, d): num for a, b, c, d, num in given["prefill"]}),
+            Counter({(a, b): num for a, b, num in given["decode"]}),
+            float(given["seconds"]),
+            float(given["busy_s"]),
+            int(given["num_preemptions"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanFileError(f"about.steps: is damaged: {error}") from None
+
+
+def _use_mapping(use: PhaseUse) -> dict[str, object]:
+    return {
+        "waste": _rounded(use.waste),
+        "time_waste": _rounded(use.time_waste),
+        "seconds": _rounded(use.seconds),
+        "num_tokens": _rounded(use.num_tokens),
+        "num_padded_tokens": _rounded(use.num_padded_tokens),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
