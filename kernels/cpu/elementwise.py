@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..contract import check_rotated_dims, check_tensor
-from .native import Call
+from .native import Call, Chunk
 from .operators import (
     Operator,
     TensorSpec,
@@ -84,7 +84,7 @@ def _add_norm_calls(
     tasks, rows = row_chunks(num_rows, 2 * width)
     args = (x_RE, weight_E, outs[0], num_rows, rows, width, x_RE.stride(0), float(eps))
     more = (residual_RE, outs[1], residual_RE.stride(0))
-    return [Call(kernel_name("add_rms_norm", x_RE.dtype), tasks, (*args, *more))]
+    return [Call(kernel_name("add_rms_norm", x_RE.dtype), tasks, (*args, *more), Chunk(rows, 1))]
 
 
 def _rope_specs(
@@ -112,7 +112,7 @@ def _rope_calls(
     num_positions, num_rotated = cos_sin_CY.shape
     sizes = (num_heads, num_kv_heads, q_RHD.stride(0), k_RKD.stride(0), dim)
     angles = (num_positions, num_rotated // 2)
-    return [Call(kernel_name("rope", q_RHD.dtype), tasks, (*args, *sizes, *angles))]
+    return [Call(kernel_name("rope", q_RHD.dtype), tasks, (*args, *sizes, *angles), Chunk(rows, 1))]
 
 
 def _gated_specs(gate_up_R2F: Tensor) -> tuple[TensorSpec, ...]:
@@ -128,7 +128,7 @@ def _gated_calls(name: str, outs: tuple[Tensor, ...], gate_up_R2F: Tensor) -> li
     num_rows, width = gate_up_R2F.shape
     tasks, rows = row_chunks(num_rows, 2 * width)
     args = (gate_up_R2F, None, outs[0], num_rows, rows, width // 2, gate_up_R2F.stride(0))
-    return [Call(kernel_name(name, gate_up_R2F.dtype), tasks, args)]
+    return [Call(kernel_name(name, gate_up_R2F.dtype), tasks, args, Chunk(rows, 1))]
 
 
 def _gated(name: str) -> Operator:

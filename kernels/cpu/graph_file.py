@@ -6,6 +6,7 @@ operator is looked up by name, and only those of torch and of this target exist.
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 from collections.abc import Mapping
@@ -93,6 +94,7 @@ def _target_name(target: object) -> str:
     raise ValueError(f"a graph with {target} cannot be kept in a file")
 
 
+@functools.cache
 def _find_target(name: str) -> Any:
     if name == "getitem":
         return operator.getitem

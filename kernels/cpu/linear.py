@@ -113,8 +113,8 @@ def _calls(
     chunks = -(-num_rows // _CHUNK_ROWS)
     sizes = (num_rows, num_inputs, num_outputs, x_RI.stride(0), _CHUNK_ROWS, _GROUP)
     name = kernel_name("linear", x_RI.dtype, out_dtype)
-    args = (x_RI, packed, bias_O, outs[0], *sizes)
-    return [Call(name, groups * chunks, args, Chunk(_CHUNK_ROWS, groups))]
+    args = (x_RI, packed, bias_O, outs[0], *sizes, num_rows)
+    return [Call(name, groups * chunks, args, Chunk(_CHUNK_ROWS, groups, len(args) - 1))]
 
 
 _LINEAR = Operator(

@@ -7,7 +7,7 @@ import json
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,15 @@ Argument = int | float | Tensor | None
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The next rows of a command's result, by its next tasks: how many of each."""
+    """The next rows of a command's result, by its next tasks: how many of each.
+
+    ``end_arg`` is the place of the argument that tells from which row on nothing is needed; None:
+    there is none, and a chunk is computed whole.
+    """
 
     num_rows: int
     num_tasks: int
+    end_arg: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,15 @@ class Call:
     args: tuple[Argument, ...]
     chunk: Chunk | None = None
 
-    def tasks_for(self, num_rows: int) -> int:
-        """Return how many of the tasks, from the first on, the first rows of the result take."""
+    def for_rows(self, num_rows: int) -> Call:
+        """Return the call that computes the first rows only, in the same way, where it can."""
         if self.chunk is None:
-            return self.num_tasks
-        return min(self.num_tasks, -(-num_rows // self.chunk.num_rows) * self.chunk.num_tasks)
+            return self
+        num_tasks = -(-num_rows // self.chunk.num_rows) * self.chunk.num_tasks
+        args = list(self.args)
+        if self.chunk.end_arg is not None:
+            args[self.chunk.end_arg] = num_rows
+        return replace(self, num_tasks=min(self.num_tasks, num_tasks), args=tuple(args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +63,6 @@ class CommandList:
     commands: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     args: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     tensors: list[Tensor] = field(repr=False)
-
-    def with_tasks(self, num_tasks: Sequence[int]) -> CommandList:
-        """Return the commands with other numbers of tasks."""
-        commands = self.commands.copy()
-        commands[:, 1] = num_tasks
-        return CommandList(commands, self.args, self.tensors)
 
 
 class Library:

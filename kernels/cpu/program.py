@@ -42,9 +42,8 @@ class CommandStep:
         self._library.run(self._commands)
 
     def run_rows(self, num_rows: int) -> None:
-        """Run the tasks that the first rows take."""
-        tasks = [call.tasks_for(num_rows) for call in self._calls]
-        self._library.run(self._commands.with_tasks(tasks))
+        """Run what the first rows take."""
+        self._library.call([call.for_rows(num_rows) for call in self._calls])
 
     def profile(self) -> list[CommandTime]:
         """Run the commands, timing each."""
@@ -66,7 +65,7 @@ class Program:
             step()
 
     def run_rows(self, num_rows: int) -> None:
-        """Run the tasks of a whole run that the first rows need, where they need no later ones."""
+        """Run the part of a whole run that the first rows need, where they need no later ones."""
         for step in self.steps:
             if isinstance(step, CommandStep):
                 step.run_rows(num_rows)

@@ -11,7 +11,7 @@ from noria.kernels.cpu.profile import CommandTime, timed
 
 def test_a_linear_layer_multiplies_every_row_and_reads_its_weight_once():
     x, packed, out = torch.zeros(5, 7), torch.zeros(1, 7, 16), torch.zeros(5, 3)
-    call = Call("linear_f32_f32", 1, (x, packed, None, out, 5, 7, 3, 7, 128, 3))
+    call = Call("linear_f32_f32", 1, (x, packed, None, out, 5, 7, 3, 7, 128, 3, 5))
 
     time = timed(call, 0.5)
 

@@ -198,7 +198,7 @@ def test_a_model_is_one_list_of_commands():
 
 
 class TwoLinears(nn.Module):
-    """Rows of 300, which linears compute in chunks of 128."""
+    """For 300 rows, which linears compute in tiles of 4 or 8."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,9 +211,9 @@ class TwoLinears(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "num_there"), [(1, 128), (128, 128), (129, 256), (257, 300), (9999, 300)]
+    ("num_rows", "tiles_end"), [(1, 8), (24, 24), (128, 128), (129, 136), (257, 264), (999, 300)]
 )
-def test_a_run_for_some_rows_gives_them_the_same_bits_and_leaves_out_the_rest(num_rows, num_there):
+def test_a_run_for_some_rows_gives_them_the_same_bits_and_leaves_out_the_rest(num_rows, tiles_end):
     graph, x = TwoLinears(), torch.randn(300, 33)
     output = torch.zeros(300, 7)
     run = KERNELS.compile(graph, [x], [output])
@@ -223,8 +223,44 @@ def test_a_run_for_some_rows_gives_them_the_same_bits_and_leaves_out_the_rest(nu
 
     run.run_rows(num_rows)
 
-    assert same_bits(output[:num_there], expected[:num_there])
-    assert output[num_there:].isnan().all()
+    assert same_bits(output[:num_rows], expected[:num_rows])
+    assert output[tiles_end:].isnan().all()
+
+
+class RowByRow(nn.Module):
+    """Operators in chunks of rows: of 16 thousand elements."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.register_buffer("weight", torch.ones(2048))
+        self.register_buffer("positions", torch.arange(100, dtype=torch.int32))
+        self.register_buffer("angles", torch.randn(100, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "silu_mul":
+            return KERNELS.silu_mul(x)
+        if self.kind == "add_rms_norm":
+            return KERNELS.add_rms_norm(x, x, self.weight, 1e-5)[0]
+        heads = x.unflatten(1, (-1, 64))
+        return KERNELS.rope(heads, heads, self.positions, self.angles)[0].flatten(1)
+
+
+@pytest.mark.parametrize("kind", ["silu_mul", "add_rms_norm", "rope"])
+@pytest.mark.parametrize("num_rows", [1, 17, 40, 100])
+def test_a_run_for_some_rows_leaves_out_chunks_of_others(kind, num_rows):
+    graph, x = RowByRow(kind), torch.randn(100, 2048)
+    output = torch.zeros(100, 1024 if kind == "silu_mul" else 2048)
+    run = KERNELS.compile(graph, [x], [output])
+    run()
+    expected = output.clone()
+    output.fill_(float("nan"))
+
+    run.run_rows(num_rows)
+
+    assert same_bits(output[:num_rows], expected[:num_rows])
+    assert output[num_rows + 16 :].isnan().all()
+    assert num_rows > 80 or output[-1].isnan().all()
 
 
 def test_a_run_for_some_rows_does_all_else():

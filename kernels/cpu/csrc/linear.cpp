@@ -18,7 +18,7 @@ void finish(const float* sums, const float* bias, int64_t columns, TO* out) {
 
 // A task is a group of panels for a chunk of rows. Chunks are the outer order, so that the rows of
 // a chunk stay in the second-level cache while panels stream by, and every panel is read once per
-// chunk.
+// chunk. Of rows from `end` on nothing is needed: their tiles are left out, the others stay the same.
 template <class T, class TO>
 void linear(const Arg* args, int64_t task) {
   const T* x = pointer<const T>(args[0]);
@@ -26,7 +26,7 @@ void linear(const Arg* args, int64_t task) {
   const float* bias = pointer<const float>(args[2]);
   TO* out = pointer<TO>(args[3]);
   const int64_t rows = args[4].i, inputs = args[5].i, outputs = args[6].i, x_stride = args[7].i;
-  const int64_t chunk_rows = args[8].i, group = args[9].i;
+  const int64_t chunk_rows = args[8].i, group = args[9].i, end = args[10].i;
 
   const int64_t panels = (outputs + kPanel - 1) / kPanel;
   const int64_t groups = (panels + group - 1) / group;
@@ -49,7 +49,7 @@ void linear(const Arg* args, int64_t task) {
   for (int64_t panel = first_panel; panel < last_panel; panel += kMaxPanels) {
     const int64_t column = panel * kPanel, columns = std::min(kColumns, outputs - column);
     const T* b = packed + panel * panel_size;
-    for (int64_t row = first_row; row < last_row; row += step) {
+    for (int64_t row = first_row; row < std::min(last_row, end); row += step) {
       const int64_t count = std::min(step, last_row - row);
       const T* a = x + row * x_stride;
       Product<T> product{a, x_stride, b, panel_size, inputs, sums, kColumns, nullptr, 1.0f};
