@@ -144,13 +144,12 @@ def scale(trace: Trace, max_model_len: int) -> Trace:
     if longest <= max_model_len:
         return trace
     prompts = _scaled(trace.prompt_lens, max_model_len, longest)
-    prompts = np.minimum(prompts, max_model_len - 1)
     prefixes = trace.prefix_lens
     if prefixes is not None:
         prefixes = np.minimum(prefixes * max_model_len // longest, prompts - 1)
     outputs = trace.output_lens
     if outputs is not None:
-        outputs = np.minimum(_scaled(outputs, max_model_len, longest), max_model_len - prompts)
+        outputs = _scaled(outputs, max_model_len, longest)
     note = f"lengths are scaled by {max_model_len} / {longest}, so that all requests fit"
     return with_oddities(
         replace(

@@ -65,6 +65,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         b"a,b,size,count,c\n1,2,3,4,5,6\n7,8,9,9\n",
         ", line 2: has 6 columns; the header has 5",
     ),
+    "a quoted comma for one between columns": (
+        b'a,b,size,count\n"1,2",3,4\n',
+        ", line 2: has 3 columns; the header has 4",
+    ),
     "negative": (
         GOOD + TIME + b",-374,44\n",
         f", line 3: ContextTokens is '-374'; {TOKENS}",
@@ -191,6 +195,10 @@ CASES: dict[str, tuple[bytes, str]] = {
     "counters of another version": (
         b'{"noria_counters": 2}',
         ": noria_counters is 2; must be 1",
+    ),
+    "counters of no version": (
+        b'{"noria_counters": true}',
+        ": noria_counters is True; must be 1",
     ),
     "counters cut short": (
         b'{"noria_counters": 1,\n"prompts": [',

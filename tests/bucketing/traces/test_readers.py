@@ -225,6 +225,12 @@ def test_requests_of_one_time_keep_their_order_without_a_warning() -> None:
     assert trace.warnings == ()
 
 
+def test_requests_of_one_time_keep_their_order_where_rows_are_sorted() -> None:
+    trace = read("prompt_len,arrival_s\n" + "".join(f"{n},{n % 2}\n" for n in range(1, 2001)))
+
+    assert trace.prompt_lens.tolist() == [*range(2, 2001, 2), *range(1, 2001, 2)]
+
+
 def test_few_requests_are_named() -> None:
     (warning,) = read("prompt_len\n" + "7\n" * 10).warnings
 

@@ -16,13 +16,13 @@ LENS = st.integers(1, 2**31 - 1)
 def trace_of(
     prompts: list[int], outputs: list[int] | None = None, weights: list[float] | None = None
 ) -> Trace:
-    """Make a trace of one request per second, with prefixes of half the prompts."""
+    """Make a trace of one request per second, of whose prompts one token was not seen before."""
     lens = np.array(prompts)
     return Trace(
         lens,
         None if outputs is None else np.array(outputs),
         np.arange(float(len(lens))),
-        (lens - 1) // 2,
+        lens - 1,
         None if weights is None else np.array(weights),
         sha256="abc",
         warnings=("as it was",),
@@ -49,7 +49,7 @@ def test_the_head_is_the_first_requests_with_all_that_is_known_of_them() -> None
     assert part.arrivals_s is not None
     assert part.arrivals_s.tolist() == [0, 1]
     assert part.prefix_lens is not None
-    assert part.prefix_lens.tolist() == [2, 2]
+    assert part.prefix_lens.tolist() == [4, 5]
     assert part.weights is not None
     assert part.weights.tolist() == [1, 2]
     assert part.warnings[0] == "as it was"
@@ -84,6 +84,16 @@ def test_windows_are_not_cut_in_halves() -> None:
     first, second = halves(windows)
 
     assert (first.num_requests, second.num_requests) == (11, 2)
+
+
+def test_halves_meet_at_the_window_that_is_nearest_to_the_middle() -> None:
+    windows = Trace(
+        np.array([5, 6, 7]), arrivals_s=np.array([0.0, 60, 120]), weights=np.array([1.0, 5, 6])
+    )
+
+    first, second = halves(windows)
+
+    assert (first.num_requests, second.num_requests) == (6, 6)
 
 
 def test_halves_of_a_histogram_have_equal_counts_as_far_as_rows_allow() -> None:
