@@ -73,7 +73,7 @@ def _check(name: str, value: object, fits: Callable[[float], bool], text: str) -
 CPU_FEES = GraphFees(
     base_compile_s=0.3,  # measured: a graph of 30 layers, on one core
     row_compile_s=0.0,  # graphs are lists of commands, as long for any number of rows
-    base_bytes=70_000.0,  # measured: the same graph's file
+    base_bytes=150_000.0,  # measured: the same graph's commands
     row_bytes=0.0,
 )
 NEURON_FEES = GraphFees(

@@ -18,7 +18,6 @@ from statistics import median, quantiles
 import torch
 
 from ...bucketing import Bucket, BucketLists, BucketPlan, PlanLimits, plan_buckets
-from ...bucketing.costs.devices import CPU_FEES, DeviceSheet
 from ...bucketing.costs.table import CostTable, Device, GraphCost, StepTime
 from ...kernels.contract import KVGroup, num_blocks_for
 from ...kernels.kernel_set import KernelSet
@@ -40,13 +39,12 @@ from ..sampling_state import SamplerRow
 from ..scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 from ..step_costs import model_shape
 from .commands import model_name
-from .machine import Machine, measure_machine
+from .kernel_limits import kernel_sheet
+from .machine import cpu_name
 from .processes import CpuWatch
 from .shape_sizes import Shape, ShapeSizes, auto_sizes, merged, read_sizes, shapes_of
 
 NUM_ROUNDS = 7
-HOST_S = 2e-4
-"""Seconds of the host's work around a step of a few requests, for the roofline: a guess."""
 MEASURABLE = ("cpu", "reference")
 PARAMS = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
 
@@ -83,21 +81,27 @@ def bench_shapes(config: str | Path, options: ShapesOptions, *, progress: Progre
             f"(measurable: {', '.join(MEASURABLE)})"
         )
     num_threads = options.num_threads or settings.num_threads or usable_cpus()
-    machine = measure_machine([settings.dtype], num_threads)
     torch.set_num_threads(num_threads)
     kernels = load_kernels(settings.backend, settings.target)
+    sheet = kernel_sheet(kernels, cpu_name(), settings.dtype)
     source = open_model(settings.model, tokenizer=settings.tokenizer)
     limits = limits_of(settings, kernels)
     sizes = chosen_sizes(settings, options, limits)
     compiled = _CompileTimes(kernels)
     parts, plan = _assemble(settings, kernels, source, _plan(settings, sizes, limits), compiled)
-    parts.graphs.compile(plan, progress)
+    num_graphs = len(plan.buckets)
+    total = num_graphs + options.num_rounds + 1  # one round does not count
+    parts.graphs.compile(plan, lambda label, done, _: progress(label, done, total))
     steps = _Steps(plan, parts, source.architecture.vocab_size)
     shapes = shapes_of(sizes, max_model_len=settings.max_model_len, fits=steps.fits)
     watch = CpuWatch(os.getpid())
-    times = steps.measure(shapes, num_rounds=options.num_rounds, progress=progress)
+    times = steps.measure(
+        shapes,
+        num_rounds=options.num_rounds,
+        progress=lambda what, done, _: progress(what, num_graphs + done, total),
+    )
     return CostTable(
-        device=Device(machine.cpu, settings.backend, num_threads),
+        device=Device(sheet.name, settings.backend, num_threads),
         model_name=model_name(settings.model),
         dtype=settings.dtype,
         model=model_shape(settings, source.architecture),
@@ -106,7 +110,7 @@ def bench_shapes(config: str | Path, options: ShapesOptions, *, progress: Progre
         prefill=tuple(times[shape] for shape in shapes if not shape.is_decode),
         decode=tuple(times[shape] for shape in shapes if shape.is_decode),
         graphs=compiled.costs(plan.buckets),
-        sheet=machine_sheet(machine),
+        sheet=sheet,
         others_share=watch.others_share(),
     )
 
@@ -129,17 +133,6 @@ def _asked(
 ) -> tuple[int, ...]:
     named = {"plan": planned, "auto": auto}
     return named[text] if text in named else read_sizes(name, text, planned[-1])
-
-
-def machine_sheet(machine: Machine) -> DeviceSheet:
-    """Return what was measured of a machine as a device: its peaks are what kernels can reach."""
-    return DeviceSheet(
-        name=machine.cpu,
-        bytes_s=machine.read_bytes_s,
-        flop_s=machine.flop_s,
-        launch_s=HOST_S,
-        fees=CPU_FEES,
-    )
 
 
 def _plan(config: Config, sizes: ShapeSizes, limits: PlanLimits) -> BucketPlan:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from noria.bucketing.costs.fit import FittedCosts
 from noria.bucketing.costs.measured import MeasuredCosts
 from noria.bucketing.costs.table import CostTable
-from noria.runtime.bench import machine
+from noria.runtime.bench import kernel_limits
 from noria.runtime.bench.shapes import ShapesOptions, bench_shapes
 from noria.runtime.cli import main
 from noria.runtime.errors import ConfigError
@@ -47,9 +47,9 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Measuring the machine takes no time; threads are as they were afterwards."""
-    monkeypatch.setattr(machine, "READ_BYTES", 4096)
-    monkeypatch.setattr(machine, "MATRIX_SIZE", 8)
+    """Measuring the kernels takes no time; threads are as they were afterwards."""
+    monkeypatch.setattr(kernel_limits, "READ_BYTES", 2**16)
+    monkeypatch.setattr(kernel_limits, "PRODUCT_SIZE", 64)
     num_threads = torch.get_num_threads()
     yield
     torch.set_num_threads(num_threads)
@@ -112,6 +112,16 @@ def test_every_step_is_there_with_its_graph_and_what_it_took(tmp_path: Path) -> 
     assert {"noria", "torch", "python"} <= set(table.software)
     assert table.sheet is not None
     assert table.sheet.flop_s["float32"] > 0
+
+
+def test_progress_goes_through_graphs_and_rounds_to_its_end(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    options = ShapesOptions(sizes="plan", num_seqs="plan", num_rounds=2)
+
+    bench_shapes(write(tmp_path), options, progress=lambda what, *count: seen.append(count))
+
+    assert [done for done, _ in seen] == [0, 1, 2, 3, 4, 4, 5, 6, 7]
+    assert {total for _, total in seen} == {4 + 3}
 
 
 def test_sizes_that_are_named_join_those_of_the_plan(tmp_path: Path) -> None:
