@@ -26,6 +26,17 @@ def test_the_solution_is_optimal(seed: int) -> None:
     assert gradient[x > 0] == pytest.approx(0, abs=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_columns_that_are_much_alike_leave_in_turn(seed: int) -> None:
+    rng = np.random.default_rng(1000 + seed)
+    matrix = np.cumsum(rng.random((12, 8)), axis=1) + 3 * rng.random((12, 1))
+    values = rng.normal(size=12) + matrix @ rng.normal(size=8)
+
+    x = solve(matrix, values)
+
+    assert np.linalg.norm(matrix @ x - values) == pytest.approx(brute_force(matrix, values))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_no_set_of_columns_does_better(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)

@@ -182,14 +182,17 @@ def row_of(noted: tuple[str, SchedulerOutput]) -> tuple[str, int, int]:
     return label, output.num_scheduled_tokens, computed.pop() + is_decode
 
 
-def test_contexts_that_no_block_is_left_for_are_not_measured(tmp_path: Path) -> None:
-    # 16 blocks of 8 tokens: two requests of 64.
-    table = measure(write(tmp_path, num_blocks=17), num_seqs="1,2")
+@pytest.mark.parametrize(
+    ("num_blocks", "longest"), [(17, {1: 64, 2: 64, 4: 16}), (16, {1: 64, 2: 16, 4: 16})]
+)
+def test_contexts_that_no_block_is_left_for_are_not_measured(
+    num_blocks: int, longest: dict[int, int], tmp_path: Path
+) -> None:
+    """Block 0 is nobody's: 17 blocks of 8 tokens hold two requests of 64, 16 do not."""
+    table = measure(write(tmp_path, num_blocks=num_blocks), num_seqs="1,2")
 
-    longest = {
-        rows: max(s.context for s in table.decode if s.num_rows == rows) for rows in (1, 2, 4)
-    }
-    assert longest == {1: 64, 2: 64, 4: 16}
+    found = {n: max(s.context for s in table.decode if s.num_rows == n) for n in longest}
+    assert found == longest
 
 
 def test_layers_with_windows_have_tables_of_their_own(tmp_path: Path) -> None:
