@@ -139,7 +139,8 @@ def _kernels(config: Config, folder: SetFolder | None) -> KernelSet:
     if folder is not None and config.backend == "cpu":
         from ..kernels.cpu.build import detect_instruction_set
 
-        library = library_of(folder, detect_instruction_set().name)
+        may_build = config.compile == "auto"
+        library = library_of(folder, detect_instruction_set().name, may_build=may_build)
     return load_kernels(config.backend, config.target, library=library)
 
 

@@ -8,9 +8,11 @@ The disk is a small tmpfs in FOLDER, in a mount namespace of this process.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from small_sets import GRAPHS, KEY, NUM_BLOCKS, add_graph, begin, contents, small_set
@@ -20,6 +22,16 @@ from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.errors import SetError
 
 SIZE = 256 * 2**10
+UNSHARE = ("unshare", "--mount", "--map-root-user")
+
+
+@cache
+def may_mount() -> bool:
+    """Tell whether this user may mount in a namespace of their own."""
+    if shutil.which("unshare") is None:
+        return False
+    probe = [*UNSHARE, "mount", "-t", "tmpfs", "none", "/tmp"]
+    return subprocess.run(probe, capture_output=True, timeout=60).returncode == 0
 
 
 def mount(*options: str) -> None:

@@ -36,15 +36,18 @@ FAULT_POINTS = (
 """All that a writer of a set can reach."""
 
 
-def install() -> Counter[str]:
-    """Put the fault of the environment in place; returns the points reached, counted on."""
+def install(signal_number: int = signal.SIGKILL) -> Counter[str]:
+    """Put the fault of the environment in place; returns the points reached, counted on.
+
+    SIGSTOP in place of SIGKILL lets the test look around before it kills the process there.
+    """
     reached: Counter[str] = Counter()
     name, _, count = os.environ.get(VARIABLE, "").partition(":")
 
     def fault_point(point: str) -> None:
         reached[point] += 1
         if point == name and reached[point] == int(count or 1):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal_number)
 
     for module in (folder, leftovers, staging):
         vars(module)["fault_point"] = fault_point

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.graph_store import GraphStore
+from noria.runtime.compiled_set.manifest import MANIFEST
 
 KEY: Mapping[str, object] = {"architecture": {"num_heads": 4}, "target": "cpu"}
 NUM_BLOCKS = (64,)
@@ -54,3 +55,9 @@ def contents(path: Path) -> dict[str, bytes]:
     """Return all files below ``path`` but the lock."""
     files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.name != ".lock")
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """Return the manifest and all files that it lists, whole or not."""
+    names = [MANIFEST, *SetFolder.open(path).manifest.all_files]
+    return {name: (path / name).read_bytes() for name in names}

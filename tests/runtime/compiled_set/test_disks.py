@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import set_disks
+from set_disks import UNSHARE, may_mount
 from small_sets import GRAPHS, add_graph, small_set
 
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.errors import SetError
-
-UNSHARE = ["unshare", "--mount", "--map-root-user"]
-
-
-@cache
-def may_mount() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    probe = [*UNSHARE, "mount", "-t", "tmpfs", "none", "/tmp"]
-    return subprocess.run(probe, capture_output=True, timeout=60).returncode == 0
 
 
 def met_on(disk: Path, kind: str) -> dict[str, Any]:

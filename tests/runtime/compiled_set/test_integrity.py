@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
+from set_damages import damages
 from small_sets import GRAPHS, add_graph, begin, contents, graph_key, small_set
 
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.manifest import MANIFEST
 from noria.runtime.errors import DamagedFile
-
-NUM_DAMAGES = 200
-
-
-def damages(files: dict[str, bytes]) -> list[tuple[str, bytes]]:
-    """Return flips of one byte and truncations, as many of one file as of another."""
-    draws = random.Random(5)
-    paths = sorted(path for path, data in files.items() if data)
-    found = []
-    for number in range(NUM_DAMAGES):
-        path = paths[number % len(paths)]
-        data = files[path]
-        index = draws.randrange(len(data))
-        flipped = data[:index] + bytes([data[index] ^ draws.randrange(1, 256)]) + data[index + 1 :]
-        found.append((path, data[:index] if draws.random() < 0.4 else flipped))
-    return found
 
 
 def test_every_flip_and_truncation_is_found(tmp_path: Path) -> None:
