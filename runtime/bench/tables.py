@@ -22,7 +22,7 @@ PLAIN_WIDTH = 160
 
 def print_report(report: Report, console: Console | None = None) -> None:
     """Print a report on ``console``, by default stdout."""
-    out = console or _stdout()
+    out = console or stdout_console()
     work, machine = report.workload, report.machine
     out.print(
         f"{report.model}: {work.num_prompts} prompts of {work.prompt_len} random ids, "
@@ -40,7 +40,7 @@ def print_steps(
     machine: Machine, profiles: Sequence[StepProfile], console: Console | None = None
 ) -> None:
     """Print one table per step on ``console``, by default stdout."""
-    out = console or _stdout()
+    out = console or stdout_console()
     out.print(_machine_line(machine), highlight=False)
     (flop_s,) = machine.flop_s.values()
     for profile in profiles:
@@ -57,7 +57,7 @@ def print_detokenizing(
     times: Sequence[DetokenizeTime], *, num_streams: int, console: Console | None = None
 ) -> None:
     """Print one row per text on ``console``, by default stdout."""
-    out = console or _stdout()
+    out = console or stdout_console()
     out.print(f"{cpu_name()}, 1 thread: a step of {num_streams} streams", highlight=False)
     table = Table(show_edge=False, header_style="bold")
     table.add_column("text", no_wrap=True)
@@ -77,7 +77,7 @@ def print_detokenizing(
 
 def print_start(report: StartReport, console: Console | None = None) -> None:
     """Print seconds by part, then what is known of graphs, on ``console``, by default stdout."""
-    out = console or _stdout()
+    out = console or stdout_console()
     out.print(f"{report.model}: {report.cpu}, {report.num_threads} threads", highlight=False)
     table = Table(show_edge=False, header_style="bold")
     table.add_column("seconds of", no_wrap=True)
@@ -126,7 +126,8 @@ def _machine_line(machine: Machine) -> str:
     )
 
 
-def _stdout() -> Console:
+def stdout_console() -> Console:
+    """Return a console on stdout, of a fixed width where that is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 

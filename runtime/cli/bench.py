@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -223,6 +224,34 @@ def shapes(config: Path, output: Path, **options: Any) -> None:
     with user_file(output):
         write_costs(table, output)
     click.echo(cost_table_text(table))
+
+
+@bench.command()
+@click.option(
+    "--traces",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of recorded traffic, see noria plan.",
+)
+@click.option("--search", default=4.0, show_default=True, help="Seconds per decode set.")
+@click.option(
+    "--json", "json_path", metavar="FILE", type=click.Path(path_type=Path), help="Write it, too."
+)
+def planner(traces: Path, search: float, json_path: Path | None) -> None:
+    """Measure what the planner's sets waste on recorded traffic.
+
+    Costs are those of one model on one device (Llama-3-8B in bf16, trn2 sheet), whatever there is
+    here: figures of all machines agree, seconds of planning aside.
+    """
+    from ..bench.planner import bench_planner
+    from ..bench.planner_waste import planner_json, print_planner
+
+    found = bench_planner(traces, search_s=search)
+    print_planner(found)
+    if json_path is not None:
+        with user_file(json_path):
+            json_path.write_text(json.dumps(planner_json(found), indent=1) + "\n")
 
 
 def _options(given: dict[str, Any]) -> OfflineOptions:
