@@ -163,10 +163,8 @@ def _amounts(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Floats:
 
 
 def _rounded_up(demand: DecodeDemand, rows: Ints, columns: Ints) -> Floats:
-    row, column = (
-        np.searchsorted(rows, demand.num_seqs),
-        np.searchsorted(columns, demand.context_lens),
-    )
+    row = np.searchsorted(rows, demand.num_seqs)
+    column = np.searchsorted(columns, demand.context_lens)
     outside = (row == len(rows)) | (column == len(columns))
     if outside.any():
         first = int(np.argmax(outside))

@@ -43,6 +43,20 @@ class TableCosts:
 
 
 @dataclass(frozen=True)
+class AreaCosts:
+    """Seconds of decode graphs by what they read: a base, and one per request and token."""
+
+    source: str = "roofline"
+    error_share: float | None = None
+
+    def prefill_s(self, num_tokens: ArrayLike, prefix_lens: ArrayLike = 0) -> Floats:
+        raise NotImplementedError
+
+    def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        return 20.0 + np.asarray(num_seqs) * np.asarray(context_lens)
+
+
+@dataclass(frozen=True)
 class Problem:
     demand: DecodeDemand
     costs: TableCosts
@@ -146,12 +160,17 @@ class Problem:
         members = [bucket in buckets for bucket in self.candidates]
         return float(self.totals_by_rows[(self.members == members).all(axis=1)][0])
 
+    def best_set(self, num: int) -> DecodeSet:
+        """A set of ``num`` graphs with the smallest total."""
+        return self._set_at(np.where(self.members.sum(axis=1) == num, self.totals, np.inf).argmin())
+
     def worst_set(self, num: int) -> DecodeSet:
-        """The set of ``num`` graphs with the largest total."""
-        of_size = self.members.sum(axis=1) == num
-        members = self.members[np.where(of_size, self.totals, -np.inf).argmax()]
-        places = np.nonzero(members)[0].tolist()
-        return self.set_of(tuple(self.candidates[place] for place in places))
+        """A set of ``num`` graphs with the largest total."""
+        return self._set_at(np.where(self.members.sum(axis=1) == num, self.totals, -1.0).argmax())
+
+    def _set_at(self, place: np.intp) -> DecodeSet:
+        graphs = np.nonzero(self.members[place])[0].tolist()
+        return self.set_of(tuple(self.candidates[graph] for graph in graphs))
 
     def set_of(self, buckets: Buckets) -> DecodeSet:
         return DecodeSet(buckets, self.cost(buckets), None, "ragged", self.fee(buckets))
@@ -202,5 +221,5 @@ def random_problem(seed: int, *, with_fees: bool = False) -> Problem:
     rows, columns = zip(*product(NUM_SEQS, CONTEXTS), strict=True)
     demand = DecodeDemand.of(rows, columns, random.integers(0, 50, len(rows)))
     seconds = random.integers(0, 9, (4, 4)).cumsum(axis=0).cumsum(axis=1).astype(np.float64)
-    fees = random.integers(0, 99, (4, 4)).astype(np.float64) if with_fees else None
+    fees = random.integers(0, 999, (4, 4)).astype(np.float64) if with_fees else None
     return Problem(demand, TableCosts(seconds), (), fees)

@@ -41,6 +41,18 @@ def test_another_graph_never_makes_a_set_worse(seed: int) -> None:
     assert sets[-1].cost == floor_cost(problem.demand, problem.costs, **problem.axes)
 
 
+@SEEDS
+@pytest.mark.parametrize("with_fees", [False, True], ids=["plain", "fees"])
+def test_no_set_of_sixteen_graphs_is_worse_than_the_best_by_rows(
+    seed: int, with_fees: bool
+) -> None:
+    problem = random_problem(seed, with_fees=with_fees)
+
+    sets = best_ragged(problem.demand, problem.costs, **problem.options, max_num=16)
+
+    assert all(found.total <= problem.best_by_rows(size) for size, found in enumerate(sets, 1))
+
+
 @settings(deadline=None)
 @given(problems())
 def test_no_set_is_cheaper_than_all_graphs_together(problem: Problem) -> None:

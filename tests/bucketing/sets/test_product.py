@@ -66,6 +66,19 @@ def test_lists_improved_in_turns_are_products_too(
         assert best.total <= found.total <= 1.1 * best.total
 
 
+@pytest.mark.parametrize(("max_lists", "is_exact"), [(8, True), (7, False)])
+def test_all_lists_are_tried_where_they_are_few(
+    max_lists: int, is_exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = random_problem(0)
+    monkeypatch.setattr(product_module, "MAX_LISTS", max_lists)
+
+    found = best_product(problem.demand, problem.costs, **problem.axes, max_num=9)[-1]
+
+    # Of 4 sizes with the last one among them there are 8 lists.
+    assert (found.bound is not None) == is_exact
+
+
 def test_many_chunks_of_lists_are_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(3)
     at_once = best_product(problem.demand, problem.costs, **problem.options, max_num=9)

@@ -14,6 +14,7 @@ from noria.bucketing.sets.decode import DecodeSet, best_ragged
 pytest.importorskip("scipy")
 
 from noria.bucketing.sets.proof import prove
+from noria.bucketing.sets.substitution import substitute
 
 
 def check_against_enumeration(problem: Problem, start: DecodeSet) -> None:
@@ -39,6 +40,19 @@ def test_no_set_is_better(problem: Problem) -> None:
 def test_the_worst_start_leads_to_the_best_set(num: int, with_fees: bool) -> None:
     problem = random_problem(5, with_fees=with_fees)
     check_against_enumeration(problem, problem.worst_set(num))
+
+
+@pytest.mark.parametrize(("seed", "num"), [(2, 3), (5, 5), (15, 3), (15, 4)])
+def test_the_best_set_is_proven_where_its_bound_is_not_tight(seed: int, num: int) -> None:
+    problem = random_problem(seed)
+    best = problem.best_set(num)
+    unproven = substitute(
+        best, problem.demand, problem.costs, **problem.options, deadline_s=float("inf")
+    )
+    assert unproven.gap is not None
+    assert unproven.gap > 0.005
+
+    check_against_enumeration(problem, best)
 
 
 def test_a_proof_without_time_is_a_bound() -> None:

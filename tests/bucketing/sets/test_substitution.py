@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
+import numpy as np
 import pytest
-from decode_problems import Problem, problems, random_problem
+from decode_problems import AreaCosts, Problem, TableCosts, problems, random_problem
 from hypothesis import given, settings
 
+from noria.bucketing.sets import substitution as substitution_module
 from noria.bucketing.sets.decode import DecodeSet, best_ragged
+from noria.bucketing.sets.demand import DecodeDemand
 from noria.bucketing.sets.substitution import substitute
 
 
@@ -56,16 +60,28 @@ def test_the_worst_set_becomes_the_best(seed: int, num: int, with_fees: bool) ->
     assert 0.9 * best <= found.bound <= best * (1 + 1e-12)
 
 
-def test_an_exchange_that_helps_is_found_without_bound_or_chance() -> None:
-    problem = random_problem(0)
+@pytest.mark.parametrize("with_fees", [False, True], ids=["plain", "fees"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_exchange_is_made_first(seed: int, with_fees: bool) -> None:
+    problem = random_problem(seed, with_fees=with_fees)
     start = problem.worst_set(3)
 
-    # Looks: the deadline, and one before each of two exchanges.
-    found = improve(problem, start, num_looks=3)
+    # Looks: for the deadline, before the first exchange, and the one that ends the search.
+    found = improve(problem, start, num_looks=2)
 
     kept = [bucket in start.buckets for bucket in problem.candidates]
     is_near = (problem.members.sum(axis=1) == 3) & (problem.members[:, kept].sum(axis=1) >= 2)
-    assert found.total <= problem.totals[is_near].min() < start.total
+    assert found.total == problem.totals[is_near].min() < start.total
+
+
+def test_the_dearest_graph_goes_where_no_step_needs_any() -> None:
+    fees = np.arange(16.0).reshape(4, 4)
+    problem = Problem(DecodeDemand.of([1], [128], [0.0]), TableCosts(np.ones((4, 4))), (), fees)
+    start = problem.set_of(((1, 512), (4, 512), (8, 1024)))
+
+    found = improve(problem, start, num_looks=2)
+
+    assert found.buckets == ((1, 128), (1, 512), (8, 1024))
 
 
 def test_a_deadline_that_has_passed_returns_the_start() -> None:
@@ -95,6 +111,33 @@ def test_enough_time_gives_the_same_set_every_time(seed: int) -> None:
     start = problem.worst_set(5)
 
     assert improve(problem, start) == improve(problem, start)
+
+
+def large_problem(seed: int, num: int) -> Callable[[], DecodeSet]:
+    """Return a substitution that exchanges of one graph do not solve."""
+    random = np.random.default_rng(seed)
+    demand = DecodeDemand.of(random.integers(1, 11, 300), random.integers(1, 11, 300))
+    axes = {"num_seqs": np.arange(1, 11), "contexts": np.arange(1, 11)}
+    start = best_ragged(demand, AreaCosts(), **axes, max_num=num)[-1]
+    return lambda: substitute(start, demand, AreaCosts(), **axes, deadline_s=float("inf"))
+
+
+@pytest.mark.parametrize(("seed", "num"), [(2, 5), (6, 8), (11, 5)])
+def test_shaking_a_set_leads_out_of_what_no_exchange_improves(
+    seed: int, num: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = large_problem(seed, num)
+    shaken = run()
+    monkeypatch.setattr(substitution_module, "NUM_SHAKES", 0)
+
+    assert shaken.total < run().total
+
+
+def test_chance_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(substitution_module, "NUM_SHAKES", 2)
+    run = large_problem(2, 5)
+
+    assert len({run() for _ in range(10)}) == 1
 
 
 def test_a_set_without_what_must_be_there_is_refused() -> None:
