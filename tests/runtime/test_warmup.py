@@ -14,8 +14,11 @@ from noria.runtime.warmup import warm_up
 ODD_ROWS = (1, 2, 3, 5, 6, 7, 9)
 
 
-class UnpackedLinear(nn.Module):
-    """A linear layer whose bits depend on the number of rows: plain F.linear, unpadded."""
+class RowDependentLinear(nn.Module):
+    """A linear layer whose bits depend on the number of rows, on every processor.
+
+    Plain F.linear is one too, but which row counts differ follows from the processor.
+    """
 
     def __init__(self, weight_OI, bias_O, out_dtype):
         super().__init__()
@@ -23,13 +26,14 @@ class UnpackedLinear(nn.Module):
         self.out_dtype = out_dtype
 
     def forward(self, x_RI):
-        return nn.functional.linear(x_RI, self.weight).to(self.out_dtype)
+        y_RO = nn.functional.linear(x_RI, self.weight)
+        return (y_RO * (1 + x_RI.shape[0] * 2.0**-16)).to(self.out_dtype)
 
 
-def unpacked_kernels():
+def row_dependent_kernels():
     """The mutation: CPU kernels with linear layers that are not batch-invariant."""
     kernels = CpuKernels()
-    kernels.make_linear = UnpackedLinear
+    kernels.make_linear = RowDependentLinear
     return kernels
 
 
@@ -54,7 +58,7 @@ def test_cpu_kernels_give_the_same_bits_in_every_graph(make_engine, odd_shape, d
 
 
 def test_the_check_fails_on_linears_that_depend_on_the_row_count(make_engine, odd_shape):
-    tiny = make_engine(odd_shape, kernels=unpacked_kernels(), dtype=torch.float32)
+    tiny = make_engine(odd_shape, kernels=row_dependent_kernels(), dtype=torch.float32)
 
     result = report(tiny)
 
