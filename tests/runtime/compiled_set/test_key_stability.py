@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from package_copies import ROOT, copy_built_kernels, copy_package
 from safetensors.torch import save_file
 from tiny_families import CASES, SIZES
 
-from noria.kernels.cpu.build import build, detect_instruction_set, find_compiler
-from noria.runtime.compiled_set.identity import RUNTIME
 from noria.runtime.compiled_set.key import key_differences
 from noria.runtime.models.families import read_architecture
 from noria.runtime.models.random_weights import RandomTensors
@@ -53,7 +52,6 @@ keys = {bucket.label: graph_key(bucket, identity.layout)
 keys["set"] = set_key(identity, kernels)
 print(json.dumps({"keys": keys, "digest": key_digest(keys), "file": noria.runtime.__file__}))
 """
-ROOT = RUNTIME.resolve().parent
 
 
 @dataclass(frozen=True)
@@ -97,15 +95,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def elsewhere(here: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Copies of sources, model and built kernels; another user, locale, seed of hashes, level."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    for name in ("bucketing", "configs", "kernels", "runtime"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, folder / "code" / "noria" / name, ignore=ignored)
+    copy_package(folder / "code")
+    copy_built_kernels(folder / "cache")
     shutil.copytree(here.model, folder / "moved" / "weights")
-    compiler = find_compiler()
-    assert compiler is not None
-    library = build(compiler, detect_instruction_set())
-    cache = folder / "cache" / "noria" / "kernels" / library.parent.name
-    shutil.copytree(library.parent, cache)
     environment = {
         "PYTHONPATH": str(folder / "code"),
         "PYTHONHASHSEED": "4321",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from noria.runtime.assembly import (
     limits_of,
     tensors_without_memory,
 )
-from noria.runtime.compiled_set.compiling import compile_set
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.identity import set_identity, set_key
 from noria.runtime.config import parse_config
@@ -227,53 +224,3 @@ def test_a_graph_file_of_another_graph_is_refused(compiled: Path, tmp_path: Path
 
     with pytest.raises(SetError, match=r"decode_s1_c64 does not load: .*model.missing"):
         LLM({**SETTINGS, "compiled": str(swapped), "compile": "never"})
-
-
-MOVED_RUN = """
-import json, sys
-from noria.runtime import LLM, SamplingParams
-settings = json.loads(sys.argv[1])
-llm = LLM(settings)
-greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-outputs = llm.generate(json.loads(sys.argv[2]), greedy)
-print(json.dumps([llm.loaded.graphs.num_compilations, [output.token_ids for output in outputs]]))
-"""
-
-
-def test_a_set_runs_from_another_folder_and_home_where_there_is_no_compiler(plain, tmp_path: Path):
-    first = tmp_path / "first"
-    compiled_set = compile_set(parse_config(SETTINGS), first, workers=1)
-    assert not compiled_set.failed
-    moved = tmp_path / "elsewhere" / "set"
-    moved.parent.mkdir()
-    first.rename(moved)
-    settings = {**SETTINGS, "compiled": str(moved), "compile": "never"}
-    bare = {"HOME": str(tmp_path / "home"), "PATH": "", "PYTHONPATH": ":".join(sys.path)}
-
-    done = subprocess.run(
-        [sys.executable, "-c", MOVED_RUN, json.dumps(settings), json.dumps(PROMPTS)],
-        env=bare,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-    assert done.returncode == 0, done.stderr
-    num_compilations, tokens = json.loads(done.stdout)
-    assert num_compilations == 0
-    assert [tuple(one) for one in tokens] == plain
-    assert not (tmp_path / "home").exists()
-
-
-def test_a_damaged_library_is_never_loaded(tmp_path: Path):
-    path = tmp_path / "set"
-    compile_set(parse_config(SETTINGS), path, workers=1)
-    library = path / "kernels" / "library.so"
-    data = bytearray(library.read_bytes())
-    data[len(data) // 2] ^= 1
-    library.write_bytes(data)
-
-    with pytest.raises(SetError, match=r"library\.so"):
-        LLM({**SETTINGS, "compiled": str(path), "compile": "never"})
