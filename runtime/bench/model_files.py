@@ -33,7 +33,7 @@ def model_files(model: str | Mapping[str, object]) -> ModelFiles:
         ModelError: there is no such model.
     """
     from ..models.converted import convert_gguf
-    from ..models.sources import resolve_model
+    from ..models.locations import resolve_model
 
     if isinstance(model, Mapping):
         return ModelFiles()

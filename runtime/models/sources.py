@@ -1,14 +1,8 @@
-"""What a ``model:`` value stands for: a folder, a GGUF file, a fetched name, a hub id, a mapping.
-
-Strings are tried in this order: an existing folder, an existing ``.gguf`` file, the name of a
-known model, a hub id. Anything else is an error that lists what was tried.
-"""
+"""What a ``model:`` value stands for: an architecture, tensors and a tokenizer."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +11,13 @@ from torch import Tensor
 from ..errors import ModelError
 from .architecture import Architecture
 from .byte_tokenizer import byte_tokenizer
-from .checkpoint import open_checkpoint, read_json
+from .checkpoint import open_checkpoint
 from .config_fields import ConfigFields
 from .converted import convert_gguf
-from .fetch import KNOWN_MODELS, fetched_path
-from .hub import MODEL_PATTERNS, TOKENIZER_PATTERNS, hub_folder, is_hub_id
+from .hub import TOKENIZER_PATTERNS, hub_folder, is_hub_id
 from .inline import read_inline
+from .json_files import read_json
+from .locations import expanded_path, readable, resolve_model
 from .random_weights import RandomTensors
 from .tokenizer import Tokenizer
 from .tokenizer_files import load_tokenizer
@@ -63,74 +58,13 @@ def open_model(
     if isinstance(model, Mapping):
         return _open_inline(model, tokenizer)
     path = resolve_model(str(model), cache=cache)
-    with _readable("model", str(model)):
+    with readable("model", str(model)):
         if path.is_dir():
             return _open_folder(path, tokenizer)
         converted = convert_gguf(path, cache=cache, progress=progress)
         if tokenizer is None and converted.tokenizer_problem is not None:
             raise ModelError(f"{path}: {converted.tokenizer_problem}")
         return _open_folder(converted.folder, tokenizer)
-
-
-def resolve_model(name: str, *, cache: Path | None = None) -> Path:
-    """Return the folder or GGUF file that ``name`` stands for, downloading a hub id.
-
-    Raises:
-        ModelError: nothing fits; the text lists what was tried.
-    """
-    path = _expanded("model", name)
-    with _readable("model", name):
-        if path.is_dir():
-            return path
-        if path.is_file():
-            return _require_gguf(path)
-    if name in KNOWN_MODELS:
-        found = fetched_path(name, cache=cache)
-        if found is None:
-            raise ModelError(f"model {name!r} is not fetched yet; run: noria fetch {name}")
-        return found
-    if is_hub_id(name):
-        try:
-            return hub_folder(name, patterns=(*MODEL_PATTERNS, *TOKENIZER_PATTERNS))
-        except ModelError as error:
-            raise ModelError(f"model {name!r} is no folder or file here; {error}") from None
-    raise ModelError(_not_found(name))
-
-
-@contextmanager
-def _readable(setting: str, name: str) -> Iterator[None]:
-    """Turn what the file system says of a path that the user wrote into a ModelError."""
-    try:
-        yield
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename not in (None, name) else ""
-        raise ModelError(f"{setting} {name!r}: {error.strerror or error}{where}") from None
-
-
-def _expanded(setting: str, name: str) -> Path:
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        problem = "no home folder is known for that user"
-        raise ModelError(f"{setting} {name!r}: {problem}") from None
-
-
-def _not_found(name: str) -> str:
-    known = ", ".join(sorted(KNOWN_MODELS))
-    near = difflib.get_close_matches(name.lower(), KNOWN_MODELS, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return (
-        f"model {name!r} is no folder, no .gguf file, no known name ({known}) and no hub id "
-        f"(organisation/name){hint}"
-    )
-
-
-def _require_gguf(path: Path) -> Path:
-    if path.suffix != ".gguf":
-        raise ModelError(
-            f"model {str(path)!r} is neither a .gguf file nor a folder with config.json"
-        )
-    return path
 
 
 def _open_inline(mapping: Mapping[str, object], tokenizer: str | Path | None) -> LoadedModel:
@@ -153,8 +87,8 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
     Raises:
         ModelError: one line that names it.
     """
-    folder = _expanded("tokenizer", str(name))
-    with _readable("tokenizer", str(name)):
+    folder = expanded_path("tokenizer", str(name))
+    with readable("tokenizer", str(name)):
         if not folder.is_dir():
             if not is_hub_id(str(name)) or folder.exists():
                 raise ModelError(f"tokenizer {str(name)!r} is no folder and no hub id")

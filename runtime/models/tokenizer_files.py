@@ -10,7 +10,7 @@ import tokenizers
 
 from ..errors import ModelError
 from .chat_template import ChatTemplate
-from .checkpoint import read_json, read_text
+from .json_files import read_json, read_text
 from .tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"

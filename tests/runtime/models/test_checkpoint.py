@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from noria.runtime.errors import ModelError
-from noria.runtime.models.checkpoint import open_checkpoint, read_json
+from noria.runtime.models.checkpoint import open_checkpoint
+from noria.runtime.models.json_files import read_json
 
 Write = Callable[..., Path]
 Tensors = dict[str, Tensor]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from noria.runtime.errors import ModelError
-from noria.runtime.models.sources import open_model, resolve_model
+from noria.runtime.models.locations import resolve_model
+from noria.runtime.models.sources import open_model
 
 Tensors = dict[str, Tensor]
 Config = dict[str, object]
