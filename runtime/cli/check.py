@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from ...bucketing import BucketPlan
 from ..config import Config, load_config
+from ..lints import Finding, lint
+from .failures import SOME_FAILED
 from .plan import plan_config
 
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print every setting, resolved, as JSON.")
-def check(config: Path, as_json: bool) -> None:
+@click.option("--strict", is_flag=True, help="End with status 1 where there is a warning.")
+def check(config: Path, as_json: bool, strict: bool) -> None:
     """Validate a configuration.
 
-    Reads the file CONFIG and nothing else: no model, no weights. Prints one line.
+    Reads the file CONFIG and nothing else: no model, no weights. Prints one line, and a warning for
+    each setting that is valid but costs much or does nothing.
     """
     settings = load_config(config)
-    plan, _ = plan_config(settings)
+    plan, limits = plan_config(settings)
+    findings = lint(settings, limits, plan)
     if as_json:
-        found = {"ok": True, "source": str(config), "config": settings.to_mapping()}
-        click.echo(json.dumps(found | {"graphs": [b.label for b in plan.buckets]}, indent=2))
+        click.echo(_as_json(config, settings, plan, findings))
     else:
         click.echo(f"OK {config}: {_essentials(settings, plan)}")
+        for finding in findings:
+            click.echo(f"Warning: {finding.text} [{finding.lint}]", err=True)
+    if strict and findings:
+        click.get_current_context().exit(SOME_FAILED)
+
+
+def _as_json(source: Path, config: Config, plan: BucketPlan, findings: Sequence[Finding]) -> str:
+    found = {
+        "ok": True,
+        "source": str(source),
+        "config": config.to_mapping(),
+        "graphs": [bucket.label for bucket in plan.buckets],
+        "lints": [asdict(finding) for finding in findings],
+    }
+    return json.dumps(found, indent=2)
 
 
 def _essentials(config: Config, plan: BucketPlan) -> str:

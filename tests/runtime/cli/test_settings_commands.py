@@ -152,3 +152,25 @@ def test_check_says_which_prompts_a_small_prefill_limit_cuts(
 
     assert "prompts of more than 32 tokens run in chunks" in result.stdout
     assert "chunks" not in run("check", make_config("whole.yaml")).stdout
+
+
+def test_check_warns_of_waste_and_strict_makes_it_a_status(
+    run: Run, make_config: Callable[..., Path]
+) -> None:
+    config = make_config(max_num_batched_tokens=65)
+
+    usual, strict, listed = (run("check", config, *more) for more in ([], ["--strict"], ["--json"]))
+
+    assert (usual.exit_code, usual.stdout) == (0, strict.stdout)
+    assert usual.stderr.startswith("Warning: max_num_batched_tokens: is 65, but no step has more")
+    assert usual.stderr.endswith(" [limit-without-effect]\n")
+    assert (strict.exit_code, strict.stderr) == (1, usual.stderr)
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    (finding,) = json.loads(listed.stdout)["lints"]
+    assert f"Warning: {finding['text']} [{finding['lint']}]\n" == usual.stderr
+
+
+def test_strict_is_content_where_there_is_no_warning(run: Run, config: Path) -> None:
+    result = run("check", config, "--strict", "--json")
+
+    assert (result.exit_code, json.loads(result.stdout)["lints"]) == (0, [])
