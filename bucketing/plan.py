@@ -6,7 +6,7 @@ Knows the names of the settings, so that its errors read like the configuration.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -181,7 +181,8 @@ class GraphRow:
         worst_padding: share of the rows that is padding at the smallest need, 0 to 1.
         expected_padding: the same share where all needs from the smallest up to the bucket's
             size are equally frequent.
-        relative_work: work of a step as a share of the phase's largest graph.
+        relative_work: work of a step as a share of the phase's largest graph; its seconds, where
+            the plan knows them.
     """
 
     bucket: Bucket
@@ -247,14 +248,14 @@ def describe(plan: BucketPlan, limits: PlanLimits) -> PlanTable:
         needs |= _smallest_needs(phase)
     largest = {phase[-1].phase: phase[-1] for phase in phases if phase}
     rows = (
-        _describe_bucket(bucket, needs[bucket], largest[bucket.phase], limits)
+        _describe_bucket(bucket, needs[bucket], _relative_work(plan, bucket, largest), limits)
         for bucket in plan.buckets
     )
     return PlanTable(tuple(rows))
 
 
 def _describe_bucket(
-    bucket: Bucket, smallest_need: int, largest: Bucket, limits: PlanLimits
+    bucket: Bucket, smallest_need: int, relative_work: float, limits: PlanLimits
 ) -> GraphRow:
     # Shares of rows equal shares of tokens or requests: every request of a graph has as many rows.
     worst = waste_share(smallest_need, bucket.size)
@@ -264,8 +265,15 @@ def _describe_bucket(
         smallest_need=smallest_need,
         worst_padding=worst,
         expected_padding=worst / 2,
-        relative_work=bucket.work / largest.work,
+        relative_work=relative_work,
     )
+
+
+def _relative_work(plan: BucketPlan, bucket: Bucket, largest: Mapping[str, Bucket]) -> float:
+    limit = largest[bucket.phase]
+    if bucket in plan.seconds:
+        return plan.seconds[bucket] / plan.seconds[limit]
+    return bucket.work / limit.work
 
 
 def _smallest_needs(phase: Sequence[Bucket]) -> dict[Bucket, int]:

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, ScoreBucket
 from .ladder import require_positive
 from .plan import PlanLimits
+from .policy import CoverPolicy, FillPolicy, StepPolicy
 
 FORMAT = 1
 KEY = "noria_plan"
@@ -90,6 +91,18 @@ class PlanFile:
             seconds={one.bucket: one.seconds for one in graphs},
             order=self.order,
         )
+
+    def step_policy(self) -> StepPolicy:
+        """Return how prompts fill a step."""
+        limits, largest = self.limits, max(graph.bucket.size for graph in self.prefill)
+        if self.policy == "cover":
+            return CoverPolicy.of_changes(
+                self.chunks,
+                largest,
+                max_num_seqs=limits.max_num_prefill_seqs,
+                prefill_tile=limits.prefill_tile,
+            )
+        return FillPolicy(largest, limits.max_num_prefill_seqs, limits.prefill_tile)
 
     def to_mapping(self) -> dict[str, object]:
         """Return plain data that ``from_mapping`` turns into an equal plan."""

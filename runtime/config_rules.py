@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
-from ..bucketing import MAX_NUM_GRAPHS
+from ..bucketing import MAX_NUM_GRAPHS, PlanFile
 from .errors import ConfigError, ModelError
 from .models.inline import INLINE_KEYS, read_inline
 from .sampler_features import FEATURE_NEEDS
@@ -28,6 +28,9 @@ def check_rules(config: Config) -> None:
     """
     for rule in RULES:
         rule(config)
+    if not isinstance(config.buckets, PlanFile):
+        for rule in LIST_RULES:
+            rule(config)
 
 
 def _check_names(config: Config) -> None:
@@ -171,6 +174,12 @@ def _check_neuron(config: Config) -> None:
         refuse("num_blocks", f"is {config.num_blocks}", fits)
     limit_key = min(("max_num_batched_tokens", "max_model_len"), key=lambda k: getattr(config, k))
     _check_tiles(limit_key, (getattr(config, limit_key),), backend)
+
+
+def _check_neuron_lists(config: Config) -> None:
+    if config.backend not in NEURON_BACKENDS:
+        return
+    backend = f"on backend {config.backend}"
     _check_tiles("num_batched_tokens_buckets", config.num_batched_tokens_buckets, backend)
     for key in ("prefill_context_length_buckets", "decode_context_length_buckets"):
         _check_tiles(key, getattr(config, key)[:-1], backend)
@@ -200,12 +209,16 @@ RULES: tuple[Callable[[Config], None], ...] = (
     _check_kv_cache_dtype,
     _check_prefill_seqs,
     _check_pool,
-    _check_token_buckets,
-    _check_seq_buckets,
-    _check_context_buckets,
-    _check_num_graphs,
     _check_parallel,
     _check_sampler_features,
     _check_logprobs,
     _check_neuron,
 )
+LIST_RULES: tuple[Callable[[Config], None], ...] = (
+    _check_token_buckets,
+    _check_seq_buckets,
+    _check_context_buckets,
+    _check_num_graphs,
+    _check_neuron_lists,
+)
+"""Of bucket lists; a plan has rules of its own, see ``plan_rules``."""

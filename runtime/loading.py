@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ..bucketing import BucketPlan, FillPolicy
+from ..bucketing import BucketPlan, FillPolicy, PlanLimits, StepPolicy
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .assembly import assemble, build_model, kv_groups, limits_of, settle_memory
@@ -36,7 +36,7 @@ from .model_checks import (
 from .model_runner import ModelRunner
 from .models.decoder import Decoder
 from .models.sources import LoadedModel, open_model
-from .planning import bucket_plan
+from .planning import bucket_plan, step_policy
 from .process_limits import usable_cpus
 from .scheduler import Scheduler
 from .scheduler_output import Phase
@@ -79,7 +79,8 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     check_logits_fit(config, source.architecture)
     check_default_sampling(config, source)
     check_head_dim(config, source.architecture, kernels)
-    plan = bucket_plan(config, limits_of(config, kernels))  # refused before weights are read
+    limits = limits_of(config, kernels)
+    plan = bucket_plan(config, limits)  # refused before weights are read
     watch.end("model and checks")
     scales = cache_scales(config, source)
     model = build_model(config, source.architecture, kernels, source.tensors, scales)
@@ -107,7 +108,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         LOG.warning("%s", invariance)
     runner = ModelRunner(plan, parts.graphs, parts.graphs.layout)
     return LoadedEngine(
-        engine=_engine(config, source, plan, runner, parts.groups),
+        engine=_engine(config, source, runner, parts.groups, _policies(config, plan, limits)),
         runner=runner,
         graphs=parts.graphs,
         plan=plan,
@@ -144,22 +145,27 @@ def _kernels(config: Config, folder: SetFolder | None) -> KernelSet:
     return load_kernels(config.backend, config.target, library=library)
 
 
+def _policies(config: Config, plan: BucketPlan, limits: PlanLimits) -> Mapping[Phase, StepPolicy]:
+    """Return how prompts fill a step: those that are scored fill the score graph."""
+    policies = {Phase.PREFILL: step_policy(config, limits)}
+    if plan.score:
+        policies[Phase.SCORE] = FillPolicy(
+            max_num_tokens=plan.score[-1].num_tokens,
+            max_num_seqs=limits.max_num_prefill_seqs,
+            prefill_tile=limits.prefill_tile,
+        )
+    return policies
+
+
 def _engine(
     config: Config,
     source: LoadedModel,
-    plan: BucketPlan,
     runner: ModelRunner,
     groups: tuple[KVGroup, ...],
+    policies: Mapping[Phase, StepPolicy],
 ) -> Engine:
+    # A prompt that is scored runs in smaller steps, never in larger ones.
     kv_cache = KVCacheManager(groups, max_query_len=config.num_batched_tokens_buckets[-1])
-    fill = FillPolicy(
-        max_num_tokens=config.num_batched_tokens_buckets[-1],
-        max_num_seqs=config.max_num_prefill_seqs,
-        prefill_tile=runner.layout.prefill_tile,
-    )
-    policies = {Phase.PREFILL: fill}
-    if plan.score:
-        policies[Phase.SCORE] = replace(fill, max_num_tokens=plan.score[-1].num_tokens)
     scheduler = Scheduler(kv_cache, policies, max_num_seqs=config.max_num_seqs)
     limits = EngineLimits(
         vocab_size=source.architecture.vocab_size,

@@ -8,8 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..bucketing import BucketLists, BucketPlan, PlanLimits, plan_buckets
-from .config import Config
+from ..bucketing import (
+    BucketLists,
+    BucketPlan,
+    FillPolicy,
+    PlanFile,
+    PlanLimits,
+    StepPolicy,
+    plan_buckets,
+)
+from .settings import Config
 
 if TYPE_CHECKING:
     from ..kernels.contract import KVGroup
@@ -32,14 +40,27 @@ def plan_limits(config: Config, *, prefill_tile: int = 1, fold_blocks: int = 1) 
 
 def bucket_plan(config: Config, limits: PlanLimits) -> BucketPlan:
     """Return every bucket of a configuration."""
+    has_scores = "prompt_logprobs" in config.sampler_features
+    if isinstance(config.buckets, PlanFile):
+        return config.buckets.bucket_plan(has_scores=has_scores)
     lists = BucketLists(
         num_batched_tokens=config.num_batched_tokens_buckets,
         num_seqs=config.num_seqs_buckets,
         prefill_context=config.prefill_context_length_buckets,
         decode_context=config.decode_context_length_buckets,
     )
-    has_scores = "prompt_logprobs" in config.sampler_features
     return plan_buckets(limits, lists, has_scores=has_scores)
+
+
+def step_policy(config: Config, limits: PlanLimits) -> StepPolicy:
+    """Return how prompts fill a step: as the plan says, otherwise the largest graph."""
+    if isinstance(config.buckets, PlanFile):
+        return config.buckets.step_policy()
+    return FillPolicy(
+        max_num_tokens=limits.max_prefill_tokens,
+        max_num_seqs=limits.max_num_prefill_seqs,
+        prefill_tile=limits.prefill_tile,
+    )
 
 
 def graph_layout(

@@ -11,7 +11,9 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
+from ..bucketing import PlanFile
 from .models.inline import INLINE_KEYS
+from .plan_setting import BUCKET_LISTS, FITS, read_buckets
 from .sampling_params import MAX_SEED, SamplingParams
 from .schema import Absent, Setting, entries
 from .typed_reader import read_memory_size, read_sizes
@@ -72,10 +74,12 @@ class Config:
 
     ``config.parse_config`` and ``config.load_config`` make it, and only they validate it.
 
-    The largest prefill step has ``num_batched_tokens_buckets[-1]`` tokens, which is less than
-    ``max_num_batched_tokens`` where ``max_model_len`` is. Both context lists end with
-    ``max_model_len``. ``kv_cache_memory_bytes`` is None where it was not set; then, and if
-    ``num_blocks`` is "auto", the pool holds ``max_num_seqs`` requests of full length.
+    The bucket lists of a plan are the sizes that its graphs have, although it has not a graph of
+    every pair. The largest prefill step has ``num_batched_tokens_buckets[-1]`` tokens, which is
+    less than ``max_num_batched_tokens`` where ``max_model_len`` is, or where a plan covers prompts
+    with several chunks. Both context lists end with ``max_model_len``. ``kv_cache_memory_bytes``
+    is None where it was not set; then, and if ``num_blocks`` is "auto", the pool holds
+    ``max_num_seqs`` requests of full length.
     """
 
     model: Annotated[
@@ -147,7 +151,14 @@ class Config:
         ),
     ]
     buckets: Annotated[
-        Spacing, Setting("how bucket lists that are not written are spaced", "powers_of_two")
+        Spacing | PlanFile,
+        Setting(
+            "how bucket lists that are not written are spaced; or a plan made from traffic, in "
+            "place of all lists",
+            "powers_of_two",
+            read=read_buckets,
+            fits=FITS,
+        ),
     ]
     num_batched_tokens_buckets: Annotated[
         tuple[int, ...],
@@ -240,7 +251,9 @@ class Config:
         mapping: dict[str, Any] = {}
         for key, entry in entries(Config).items():
             value = getattr(self, entry.name)
-            if key.endswith("_context_length_buckets"):
+            if key in BUCKET_LISTS and isinstance(self.buckets, PlanFile):
+                value = None
+            elif key.endswith("_context_length_buckets"):
                 value = value[:-1] or None
             mapping[key] = _plain(value)
         return mapping
@@ -249,6 +262,8 @@ class Config:
 def _plain(value: object) -> object:
     if isinstance(value, SamplingParams):
         return {name: _plain(part) for name, part in asdict(value).items()}
+    if isinstance(value, PlanFile):
+        value = value.to_mapping()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return deepcopy(value)

@@ -35,13 +35,17 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
-def read_yaml(path: str | PathLike[str]) -> object:
+def read_yaml(path: str | PathLike[str], *, name: str | None = None) -> object:
     """Read a YAML file: mappings, lists, strings, numbers, booleans, dates and None.
+
+    Args:
+        path: the file.
+        name: what errors call it; None for its path.
 
     Raises:
         ConfigError: no such file, not UTF-8, or what ``parse_yaml`` refuses.
     """
-    source = fspath(path)
+    source = name or fspath(path)
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

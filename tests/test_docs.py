@@ -17,6 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from noria.bucketing import PlanFile
 from noria.runtime.cli import main
 from noria.runtime.cli.prompt_file import read_prompts
 from noria.runtime.config import config_rows, parse_config
@@ -102,6 +103,15 @@ def test_the_plan_of_the_guide_is_what_is_printed(tmp_path: Path) -> None:
     file.write_text(textwrap.dedent(example[0]), encoding="utf-8")
 
     assert plan_lines(file) <= lines_of(GUIDE)
+
+
+def test_the_plan_file_of_the_guide_is_one() -> None:
+    (example,) = code_blocks(GUIDE, "yaml")
+
+    config = parse_config({"model": "any", "buckets": parse_yaml(example, source="example")})
+
+    assert isinstance(config.buckets, PlanFile)
+    assert config.buckets.step_policy().pack([700]) == (512,)
 
 
 @pytest.mark.parametrize(

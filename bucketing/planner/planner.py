@@ -14,7 +14,7 @@ from ..buckets import Bucket
 from ..costs.cost import GraphFees, StepCosts
 from ..plan import PlanLimits
 from ..plan_file import PlanFile, PlannedGraph, PolicyName
-from ..policy import CoverPolicy, FillPolicy, StepPolicy
+from ..policy import FillPolicy, StepPolicy
 from ..sets.covering import cover_table
 from ..sets.demand import Ints
 from ..traces.trace import Trace
@@ -116,24 +116,11 @@ def make_plan(problem: Problem) -> Planned:
 def expectation(problem: Problem, plan: PlanFile) -> Expectation:
     """Return what any plan for the same limits does with the traffic of a problem."""
     buckets = plan.bucket_plan()
-    steps = _simulated(problem, policy_of(plan), _times(problem, plan))
+    steps = _simulated(problem, plan.step_policy(), _times(problem, plan))
     return Expectation(
         steps=steps,
         prefill=use_of_prefill(buckets, Shapes.of_prefill(steps), problem.costs),
         decode=use_of_decode(buckets, Shapes.of_decode(steps), problem.costs),
-    )
-
-
-def policy_of(plan: PlanFile) -> StepPolicy:
-    """Return the step policy that a plan asks for."""
-    limits = plan.limits
-    if plan.policy == "fill":
-        return _fill(limits)
-    return CoverPolicy.of_changes(
-        plan.chunks,
-        limits.max_prefill_tokens,
-        max_num_seqs=limits.max_num_prefill_seqs,
-        prefill_tile=limits.prefill_tile,
     )
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from ...bucketing import BucketPlan
+from ...bucketing import BucketPlan, PlanFile
 from ..config import Config, load_config
 from ..lints import Finding, lint
 from .failures import SOME_FAILED
-from .plan import plan_config
+from .plan import plan_config, policy_text
 
 
 @click.command()
@@ -23,8 +23,8 @@ from .plan import plan_config
 def check(config: Path, as_json: bool, strict: bool) -> None:
     """Validate a configuration.
 
-    Reads the file CONFIG and nothing else: no model, no weights. Prints one line, and a warning for
-    each setting that is valid but costs much or does nothing.
+    Reads the file CONFIG, and the plan that it may name: no model, no weights. Prints one line, and
+    a warning for each setting that is valid but costs much or does nothing.
     """
     settings = load_config(config)
     plan, limits = plan_config(settings)
@@ -58,8 +58,13 @@ def _essentials(config: Config, plan: BucketPlan) -> str:
         f"max_model_len {config.max_model_len}, max_num_seqs {config.max_num_seqs}, "
         f"prefill graphs: {len(plan.prefill)} (to {config.num_batched_tokens_buckets[-1]} tokens), "
         f"decode graphs: {len(plan.decode)} (to {config.num_seqs_buckets[-1]} requests)"
-        f"{_longer_prompts(config)}"
+        f"{_planned(config)}{_longer_prompts(config)}"
     )
+
+
+def _planned(config: Config) -> str:
+    """Say so if the graphs are those of a plan made from traffic."""
+    return f", as planned: {policy_text(config)}" if isinstance(config.buckets, PlanFile) else ""
 
 
 def _longer_prompts(config: Config) -> str:

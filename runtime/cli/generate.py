@@ -110,7 +110,7 @@ def _settings(path: Path, compiled: Path | None, require_compiled: bool) -> Conf
         options = {"compiled": str(compiled)} if compiled is not None else {}
         options |= {"compile": "never"} if require_compiled else {}
         given = {**given, **options}
-    return parse_config(given, source=str(path))
+    return parse_config(given, source=str(path), folder=path.parent)
 
 
 def _model_files(settings: Config) -> dict[str, Path]:

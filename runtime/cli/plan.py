@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ...bucketing import BucketPlan, GraphRow, PlanLimits, PlanTable, describe
+from ...bucketing import BucketPlan, GraphRow, PlanFile, PlanLimits, PlanTable, describe
 from ..config import Config, load_config
 from ..planning import bucket_plan, plan_limits
 from ..target_shapes import target_shapes
@@ -33,11 +33,12 @@ def plan(config: Path, as_json: bool) -> None:
 
     Padding is the share of a graph's rows that hold no token: at worst when a step has the
     smallest need for which the graph is chosen; expected where all its needs are as frequent.
-    Work is relative to the largest graph of the same phase; where prompt_logprobs is listed,
-    score graphs are a phase, too. Needs no model.
+    Work is relative to the largest graph of the same phase, in seconds where a plan knows them;
+    where prompt_logprobs is listed, score graphs are a phase, too. Needs no model.
     """
-    table = describe(*plan_config(load_config(config)))
-    click.echo(_as_json(table) if as_json else _as_text(table))
+    settings = load_config(config)
+    table = describe(*plan_config(settings))
+    click.echo(_as_json(table, settings) if as_json else _as_text(table, settings))
 
 
 def plan_config(config: Config) -> tuple[BucketPlan, PlanLimits]:
@@ -47,7 +48,16 @@ def plan_config(config: Config) -> tuple[BucketPlan, PlanLimits]:
     return bucket_plan(config, limits), limits
 
 
-def _as_text(table: PlanTable) -> str:
+def policy_text(config: Config) -> str:
+    """Say how prompts fill steps; the chunks of a plan that covers them are sizes of graphs."""
+    longest = config.num_batched_tokens_buckets[-1]
+    if not isinstance(config.buckets, PlanFile) or config.buckets.policy == "fill":
+        return f"prompts fill steps of up to {longest} tokens"
+    chunks = sorted({chunk for _, chunk in config.buckets.chunks})
+    return f"prompts are covered by chunks of {', '.join(map(str, chunks))} tokens"
+
+
+def _as_text(table: PlanTable, config: Config) -> str:
     rows = [
         (
             row.label,
@@ -61,7 +71,10 @@ def _as_text(table: PlanTable) -> str:
         )
         for row in table.rows
     ]
-    return f"{format_table(HEADER, rows)}\n\n{_totals_text(table)}"
+    lines = [format_table(HEADER, rows), "", _totals_text(table)]
+    if isinstance(config.buckets, PlanFile):
+        lines.append(policy_text(config))
+    return "\n".join(lines)
 
 
 def _totals_text(table: PlanTable) -> str:
@@ -73,13 +86,14 @@ def _totals_text(table: PlanTable) -> str:
     )
 
 
-def _as_json(table: PlanTable) -> str:
+def _as_json(table: PlanTable, config: Config) -> str:
     totals = {
         "num_graphs": table.num_graphs,
         "num_prefill_graphs": _count(table, "prefill"),
         "num_decode_graphs": _count(table, "decode"),
         "num_score_graphs": _count(table, "score"),
         "worst_padding": table.worst_padding,
+        "policy": config.buckets.policy if isinstance(config.buckets, PlanFile) else "fill",
     }
     return json.dumps({"graphs": [_row_fields(row) for row in table.rows], **totals}, indent=2)
 

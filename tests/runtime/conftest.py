@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
 from dense_model import DenseModel
 from torch import Tensor
 
-from noria.bucketing import BucketLists, BucketPlan, FillPolicy, PlanLimits, plan_buckets
+from noria.bucketing import (
+    BucketLists,
+    BucketPlan,
+    FillPolicy,
+    PlanFile,
+    PlanLimits,
+    StepPolicy,
+    plan_buckets,
+)
 from noria.kernels.kernel_set import KernelSet
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.engine import Engine, EngineLimits
@@ -55,6 +63,41 @@ class EngineShape:
     decode_context: tuple[int, ...] = ()
     end_token_ids: frozenset[int] = frozenset()
     sampler_features: tuple[str, ...] = ("greedy", "top_k_top_p")
+    plan: PlanFile | None = None
+    """In place of the bucket lists."""
+
+    @property
+    def max_prefill_tokens(self) -> int:
+        """Of the largest prefill graph."""
+        if self.plan is None:
+            return self.tokens[-1]
+        return max(graph.bucket.size for graph in self.plan.prefill)
+
+    def limits(self, prefill_tile: int = 1, fold_blocks: int = 1) -> PlanLimits:
+        """Return what bounds the graphs, with the alignment of a target."""
+        return PlanLimits(
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self.max_model_len,
+            max_num_prefill_seqs=self.max_num_prefill_seqs,
+            block_size=self.block_size,
+            prefill_tile=prefill_tile,
+            fold_blocks=fold_blocks,
+        )
+
+    def bucket_plan(self, limits: PlanLimits) -> BucketPlan:
+        """Return the graphs of a plan, or of the lists."""
+        has_scores = "prompt_logprobs" in self.sampler_features
+        if self.plan is not None:
+            return self.plan.bucket_plan(has_scores=has_scores)
+        lists = BucketLists(self.tokens, self.seqs, self.prefill_context, self.decode_context)
+        return plan_buckets(limits, lists, has_scores=has_scores)
+
+    def policy(self, prefill_tile: int) -> StepPolicy:
+        """Return how prompts fill a step."""
+        if self.plan is not None:
+            return self.plan.step_policy()
+        return FillPolicy(self.tokens[-1], self.max_num_prefill_seqs, prefill_tile)
 
 
 @dataclass(frozen=True)
@@ -126,32 +169,18 @@ def build_engine(
         kernels.fold_blocks,
         architecture.has_experts,
     )
-    limits = PlanLimits(
-        max_num_batched_tokens=shape.max_num_batched_tokens,
-        max_num_seqs=shape.max_num_seqs,
-        max_model_len=shape.max_model_len,
-        max_num_prefill_seqs=shape.max_num_prefill_seqs,
-        block_size=shape.block_size,
-        prefill_tile=kernels.prefill_tile,
-        fold_blocks=kernels.fold_blocks,
-    )
-    lists = BucketLists(shape.tokens, shape.seqs, shape.prefill_context, shape.decode_context)
-    has_scores = "prompt_logprobs" in shape.sampler_features
-    plan = plan_buckets(limits, lists, has_scores=has_scores)
+    limits = shape.limits(kernels.prefill_tile, kernels.fold_blocks)
+    plan = shape.bucket_plan(limits)
     graphs = CompiledGraphs(
         model, kernels, cache, layout=layout, sampler_features=shape.sampler_features
     )
     graphs.compile(plan, lambda label, index, total: None)
-    kv_cache = KVCacheManager(groups, max_query_len=shape.tokens[-1])
-    policy = FillPolicy(
-        max_num_tokens=shape.tokens[-1],
-        max_num_seqs=shape.max_num_prefill_seqs,
-        prefill_tile=kernels.prefill_tile,
-    )
-    policies = {
-        Phase.PREFILL: policy,
-        Phase.SCORE: replace(policy, max_num_tokens=shape.tokens[0]),
-    }
+    kv_cache = KVCacheManager(groups, max_query_len=shape.max_prefill_tokens)
+    policies = {Phase.PREFILL: shape.policy(kernels.prefill_tile)}
+    if plan.score:
+        policies[Phase.SCORE] = FillPolicy(
+            plan.score[-1].num_tokens, shape.max_num_prefill_seqs, kernels.prefill_tile
+        )
     scheduler = Scheduler(kv_cache, policies, max_num_seqs=shape.max_num_seqs)
     runner = ModelRunner(plan, graphs, layout)
     engine = Engine(

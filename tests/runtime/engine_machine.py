@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from plans import any_plan
 from unbatched import Ask, PairStop, Residues, answer
 
 from noria.runtime.engine import OutputWatch
@@ -213,6 +215,40 @@ class EngineMachine(RuleBasedStateMachine):
         for token_id, one, row in zip(token_ids, logprobs, expected.logprobs, strict=True):
             assert one.logprob == pytest.approx(row[token_id], abs=1e-4)
             assert one.rank == 1 + list(row).index(token_id)
+
+
+class PlannedMachine(EngineMachine):
+    """The same over engines that run a plan: any graphs, any rule for filling steps."""
+
+    @initialize(
+        windows=st.sampled_from([(None, None), (None, 5)]),
+        block_size=st.sampled_from([1, 3, 4]),
+        num_tokens=st.integers(1, 2 * MAX_MODEL_LEN),
+        num_seqs=st.integers(1, 5),
+        num_prefill_seqs=st.integers(1, 5),
+        num_spare=st.sampled_from([0, 1, 4]),
+        data=st.data(),
+    )
+    def build(
+        self, windows, block_size, num_tokens, num_seqs, num_prefill_seqs, num_spare, data
+    ) -> None:
+        """Build an engine whose pools hold little more than one request of full length."""
+        architecture, self.dense = self.models[windows]
+        shape = self.make_shape(
+            max_num_batched_tokens=num_tokens,
+            max_num_seqs=num_seqs,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_prefill_seqs=min(num_prefill_seqs, num_seqs),
+            block_size=block_size,
+            num_blocks=1 + -(-MAX_MODEL_LEN // block_size) + num_spare,
+            end_token_ids=END_TOKEN_IDS,
+            sampler_features=get_args(SamplerFeature),
+        )
+        plan = data.draw(any_plan(shape.limits()))
+        self.counts[plan.policy] += 1
+        self.tiny = self.make_engine(replace(shape, plan=plan), architecture=architecture)
+        self.num_compilations = self.tiny.graphs.num_compilations
+        self.tiny.runner.run_graph = self.run_or_fail(self.tiny.runner.run_graph)
 
 
 class CompiledMachine(EngineMachine):

@@ -8,7 +8,13 @@ from typing import get_args
 
 import pytest
 import torch
-from engine_machine import END_TOKEN_IDS, MAX_MODEL_LEN, CompiledMachine, EngineMachine
+from engine_machine import (
+    END_TOKEN_IDS,
+    MAX_MODEL_LEN,
+    CompiledMachine,
+    EngineMachine,
+    PlannedMachine,
+)
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -54,6 +60,18 @@ def test_any_traffic_gives_every_request_what_it_gets_alone(machine):
     assert machine.counts["copies"] > 10
     assert machine.counts["chunks"] > 50
     assert machine.counts["score"] > 10
+
+
+def test_any_plan_gives_every_request_what_it_gets_alone(machine):
+    """Graphs that are no product of lists, chosen by any seconds, filled by any table of chunks."""
+    planned = type("Planned", (PlannedMachine,), dict(vars(machine)))
+
+    run_state_machine_as_test(planned, settings=settings(FUZZ, max_examples=60))
+
+    assert planned.counts["preemptions"] > 20
+    assert planned.counts["chunks"] > 20
+    assert planned.counts["score"] > 5
+    assert planned.counts["cover"] > 10
 
 
 def test_compiled_graphs_give_every_request_what_it_gets_alone(machine):

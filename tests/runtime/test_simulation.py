@@ -12,8 +12,9 @@ import pytest
 from conftest import EngineShape, TinyEngine, build_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import any_plan
 
-from noria.bucketing import FillPolicy, packed_len
+from noria.bucketing import PlanFile, packed_len
 from noria.bucketing.planner.simulated_requests import ServiceLimits
 from noria.bucketing.planner.simulation import Steps, simulate
 from noria.bucketing.planner.step_times import StepTimes
@@ -72,10 +73,7 @@ def simulated(requests: list[tuple[int, int]], shape: EngineShape) -> Steps:
     limits = ServiceLimits(
         shape.max_num_seqs, shape.max_model_len, 1, shape.block_size, shape.num_blocks
     )
-    policy = FillPolicy(
-        max_num_tokens=shape.tokens[-1], max_num_seqs=shape.max_num_prefill_seqs, prefill_tile=1
-    )
-    return simulate(Trace(prompts, outputs), limits, policy, OneSecond())
+    return simulate(Trace(prompts, outputs), limits, shape.policy(1), OneSecond())
 
 
 @pytest.mark.parametrize("num_blocks", [17, 24, 160], ids=["scarce", "some", "ample"])
@@ -90,6 +88,33 @@ def test_steps_are_those_of_the_engine(num_blocks: int, requests: list[tuple[int
     assert steps.prefill_shapes == prefill
     assert steps.decode_shapes == decode
     assert steps.busy_s == sum(prefill.values()) + sum(decode.values())
+
+
+@pytest.mark.parametrize("num_blocks", [17, 160], ids=["scarce", "ample"])
+@settings(max_examples=25, deadline=None)
+@given(plan=any_plan(SHAPE.limits()), requests=REQUESTS)
+def test_steps_of_any_plan_are_those_of_the_engine(
+    num_blocks: int, plan: PlanFile, requests: list[tuple[int, int]]
+) -> None:
+    engine = build_engine(replace(SHAPE, num_blocks=num_blocks, plan=plan))
+
+    steps = simulated(requests, engine.shape)
+
+    assert (steps.prefill_shapes, steps.decode_shapes) == engine_steps(engine, requests)
+    assert padded_tokens(steps, plan) == engine.runner.padding.total.num_padded_tokens
+
+
+def padded_tokens(steps: Steps, plan: PlanFile) -> int:
+    """Return what the simulated steps run with padding."""
+    buckets = plan.bucket_plan()
+    prefill = sum(
+        count * buckets.pick_prefill(rows, context).num_tokens
+        for (rows, _, context, _), count in steps.prefill_shapes.items()
+    )
+    decode = sum(
+        count * buckets.pick_decode(*shape).num_seqs for shape, count in steps.decode_shapes.items()
+    )
+    return prefill + decode
 
 
 def test_scarce_blocks_lead_to_preemptions() -> None:

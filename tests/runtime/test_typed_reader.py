@@ -155,7 +155,8 @@ OTHER_TYPES = {
     ),
     "dtype: bf16": ("dtype: is 'bf16' (a string); must be one of auto, bfloat16, float32, float64"),
     "buckets: pow2": (
-        "buckets: is 'pow2' (a string); must be one of powers_of_two, exponential, linear"
+        "buckets: pow2: no such file; must be one of powers_of_two, exponential, linear, "
+        "or a plan: the path of its file, or its content"
     ),
     "target: trn9": "target: is 'trn9' (a string); must be one of trn1, inf2, trn2, trn3",
     "kv_cache_memory: 1GB": f"kv_cache_memory: is '1GB' (a string); must be {MEMORY}",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from plans import plan_data
 
 from noria.runtime.cli import main
 from noria.runtime.config import load_config
@@ -174,3 +175,21 @@ def test_strict_is_content_where_there_is_no_warning(run: Run, config: Path) -> 
     result = run("check", config, "--strict", "--json")
 
     assert (result.exit_code, json.loads(result.stdout)["lints"]) == (0, [])
+
+
+def test_a_plan_is_shown_with_its_policy(run: Run, make_config: Callable[..., Path]) -> None:
+    chunks = ((1, 16), (17, 64))
+    plan = plan_data((16, 64), block_size=16, chunks=chunks)
+    config = make_config(buckets=plan, num_batched_tokens_buckets=None, num_seqs_buckets=None)
+
+    checked, planned = run("check", config).stdout, run("plan", config).stdout
+    found = json.loads(run("plan", config, "--json").stdout)
+
+    assert (
+        "decode graphs: 5 (to 4 requests), as planned: prompts are covered by chunks of " in checked
+    )
+    assert planned.splitlines()[-1] == "prompts are covered by chunks of 16, 64 tokens"
+    assert (found["policy"], found["num_graphs"]) == ("cover", 7)
+    shares = {graph["label"]: graph["relative_work"] for graph in found["graphs"]}
+    assert shares["prefill_t16_c64"] == 16 / 64
+    assert shares["decode_s2_c16"] == pytest.approx(2 * 116 / (4 * 164))
