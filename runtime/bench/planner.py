@@ -26,9 +26,15 @@ from ...bucketing.planner.simulation import simulate
 from ...bucketing.planner.step_times import RealShapes
 from ...bucketing.sets.cover_search import best_covering_sizes
 from ...bucketing.sets.covering import cover_table
-from ...bucketing.sets.decode import best_ragged, dispatch, floor_cost
-from ...bucketing.sets.demand import DecodeDemand, PrefillDemand
-from ...bucketing.sets.prefill import at_most, best_sizes, candidate_sizes, padded_cost
+from ...bucketing.sets.decode import DecodeSet, best_ragged, dispatch, floor_cost
+from ...bucketing.sets.demand import DecodeDemand, Ints, PrefillDemand
+from ...bucketing.sets.prefill import (
+    SizeSet,
+    at_most,
+    best_sizes,
+    candidate_sizes,
+    padded_cost,
+)
 from ...bucketing.sets.substitution import substitute
 from ...bucketing.traces.selection import halves, take
 from ...bucketing.traces.trace import Trace
@@ -36,9 +42,12 @@ from ..errors import NoriaError
 from ..trace_files import read_trace_file
 from .planner_waste import (
     HALVES_COUNT,
+    HALVES_COVER_COUNT,
+    HALVES_DECODE_COUNT,
     MAX_COUNT,
     CoverWaste,
     DecodeWaste,
+    HalvesWaste,
     PrefillWaste,
     TracePlans,
 )
@@ -145,7 +154,7 @@ def _prefill_waste(trace: Trace, demand: PrefillDemand) -> PrefillWaste:
     doubling = powers_of_two(GRANULARITY, limit)
     best = _best(demand, limit, tokens)
     earlier, later = (PrefillDemand.of(half.prompt_lens, half.weights) for half in halves(trace))
-    first, hindsight = (
+    wastes = (
         _waste(later, _best(one, limit, tokens)[HALVES_COUNT - 1], tokens)
         for one in (earlier, later)
     )
@@ -154,8 +163,7 @@ def _prefill_waste(trace: Trace, demand: PrefillDemand) -> PrefillWaste:
         num_doubling=len(doubling),
         doubling=_waste(demand, doubling, tokens),
         optimal={num: _waste(demand, best[num - 1], tokens) for num in counts},
-        first_half=first,
-        hindsight=hindsight,
+        halves=HalvesWaste(*wastes),
     )
 
 
@@ -163,20 +171,38 @@ def _cover_waste(trace: Trace, demand: PrefillDemand) -> CoverWaste:
     costs, limit = _roofline(), _limit(trace)
     real = float(demand.weights @ costs.prefill_s(demand.sizes))
     doubling = powers_of_two(GRANULARITY, limit)
-    table = cover_table(doubling, costs, limit, prefix="exact", context_len=limit)
-    searched = best_covering_sizes(
-        demand,
-        candidate_sizes(limit, GRANULARITY),
-        costs,
-        max_num=max(COVER_COUNTS),
-        prefix="exact",
-        context_len=limit,
+    searched = _covering(demand, limit, max(COVER_COUNTS))
+    earlier, later = (PrefillDemand.of(half.prompt_lens, half.weights) for half in halves(trace))
+    wastes = (
+        _covered_waste(
+            later, at_most(_covering(one, limit, HALVES_COVER_COUNT), limit).sizes, limit
+        )
+        for one in (earlier, later)
     )
     return CoverWaste(
         padded=_waste(demand, doubling, costs),
-        covered=float(demand.weights @ table.seconds[demand.sizes]) / real - 1,
+        covered=_covered_waste(demand, doubling, limit),
         searched={num: at_most(searched, num).cost / real - 1 for num in COVER_COUNTS},
+        halves=HalvesWaste(*wastes),
     )
+
+
+def _covering(demand: PrefillDemand, limit: int, max_num: int) -> tuple[SizeSet, ...]:
+    return best_covering_sizes(
+        demand,
+        candidate_sizes(limit, GRANULARITY),
+        _roofline(),
+        max_num=max_num,
+        prefix="exact",
+        context_len=limit,
+    )
+
+
+def _covered_waste(demand: PrefillDemand, sizes: Sequence[int], limit: int) -> float:
+    costs = _roofline()
+    table = cover_table(sizes, costs, limit, prefix="exact", context_len=limit)
+    real = float(demand.weights @ costs.prefill_s(demand.sizes))
+    return float(demand.weights @ table.seconds[demand.sizes]) / real - 1
 
 
 class _OneByOne(RealShapes):
@@ -191,56 +217,82 @@ class _OneByOne(RealShapes):
 def _decode_waste(trace: Trace, service: Service, search_s: float) -> DecodeWaste | None:
     if trace.output_lens is None or trace.arrivals_s is None:
         return None
-    demand, limits = _decode_demand(trace, service)
-    costs, seqs = _roofline(), seqs_candidates(limits)
-    contexts = np.arange(service.context_step, limits.max_model_len + 1, service.context_step)
-    floor = floor_cost(demand, costs, num_seqs=seqs, contexts=contexts)
+    limit = _limit(trace)
+    sample = _sampled(trace, service)
+    grid = _Grid(service, limit, search_s)
+    demand = grid.demand(sample)
     doubling = [
         (num_seqs, context)
-        for num_seqs in powers_of_two(1, limits.max_num_seqs)
-        for context in powers_of_two(service.context_step, limits.max_model_len)
+        for num_seqs in powers_of_two(1, service.max_num_seqs)
+        for context in powers_of_two(service.context_step, limit)
     ]
-    ragged = best_ragged(
-        demand, costs, num_seqs=seqs, contexts=contexts, max_num=max(DECODE_COUNTS)
+    chosen = {num: grid.best(demand, num) for num in DECODE_COUNTS}
+    earlier, later = map(grid.demand, halves(sample))
+    wastes = (
+        grid.waste(later, grid.best(one, HALVES_DECODE_COUNT).buckets) for one in (earlier, later)
     )
-    chosen = {
-        num: substitute(
-            ragged[num - 1], demand, costs, num_seqs=seqs, contexts=contexts, deadline_s=search_s
-        )
-        for num in DECODE_COUNTS
-    }
     last = chosen[max(DECODE_COUNTS)]
     return DecodeWaste(
         num_doubling=len(doubling),
-        doubling=_dispatched_s(demand, costs, doubling) / floor - 1,
-        chosen={num: one.cost / floor - 1 for num, one in chosen.items()},
-        gap=last.cost / last.bound - 1 if last.bound else None,
+        doubling=grid.waste(demand, doubling),
+        chosen={num: grid.waste(demand, one.buckets) for num, one in chosen.items()},
+        gap=last.gap,
+        halves=HalvesWaste(*wastes),
     )
 
 
-def _decode_demand(trace: Trace, service: Service) -> tuple[DecodeDemand, PlanLimits]:
-    """Return the decode steps of a trace, and the limits of the service that runs them."""
-    assert trace.output_lens is not None
-    if service.share < 1:
-        is_drawn = np.random.default_rng(0).random(len(trace.prompt_lens)) < service.share
-        trace = take(trace, is_drawn, f"{service.share:g} of it")
-    longest = 1 << (int((trace.prompt_lens).max()) - 1).bit_length()
-    limits = PlanLimits(longest, service.max_num_seqs, longest, 1, 16)
-    fitting = replace(trace, prompt_lens=np.minimum(trace.prompt_lens, longest - 1))
-    steps = simulate(
-        fitting,
-        ServiceLimits(service.max_num_seqs, longest),
-        FillPolicy(max_num_tokens=longest, max_num_seqs=1),
-        _OneByOne(_roofline()),
-        context_step=service.context_step,
-    )
-    return steps.decode, limits
+def _sampled(trace: Trace, service: Service) -> Trace:
+    if service.share == 1:
+        return trace
+    is_drawn = np.random.default_rng(0).random(len(trace.prompt_lens)) < service.share
+    return take(trace, is_drawn, f"{service.share:g} of it")
 
 
-def _dispatched_s(
-    demand: DecodeDemand, costs: StepCosts, buckets: Sequence[tuple[int, int]]
-) -> float:
-    """Return the seconds of all steps, each in the cheapest of the graphs that holds it."""
-    chosen = dispatch(buckets, costs, demand.num_seqs, demand.context_lens)
-    seconds = costs.decode_s(*np.array(buckets).T)
-    return float(demand.weights @ seconds[chosen])
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The graphs that decode sets are chosen from, and the steps that they are chosen for."""
+
+    service: Service
+    limit: int
+    search_s: float
+
+    def demand(self, trace: Trace) -> DecodeDemand:
+        """Return the decode steps of a trace."""
+        steps = simulate(
+            replace(trace, prompt_lens=np.minimum(trace.prompt_lens, self.limit - 1)),
+            ServiceLimits(self.service.max_num_seqs, self.limit),
+            FillPolicy(max_num_tokens=self.limit, max_num_seqs=1),
+            _OneByOne(_roofline()),
+            context_step=self.service.context_step,
+        )
+        return steps.decode
+
+    def best(self, demand: DecodeDemand, num: int) -> DecodeSet:
+        """Return the best set of so many graphs that is found in time."""
+        costs, seqs, contexts = _roofline(), self._seqs, self._contexts
+        start = best_ragged(demand, costs, num_seqs=seqs, contexts=contexts, max_num=num)[-1]
+        return substitute(
+            start,
+            demand,
+            costs,
+            num_seqs=seqs,
+            contexts=contexts,
+            deadline_s=self.search_s,
+        )
+
+    def waste(self, demand: DecodeDemand, buckets: Sequence[tuple[int, int]]) -> float:
+        """Return the seconds beside those of a graph for every cell, as a share of these."""
+        costs = _roofline()
+        chosen = dispatch(buckets, costs, demand.num_seqs, demand.context_lens)
+        seconds = costs.decode_s(*np.array(buckets).T)[chosen]
+        floor = floor_cost(demand, costs, num_seqs=self._seqs, contexts=self._contexts)
+        return float(demand.weights @ seconds) / floor - 1
+
+    @property
+    def _seqs(self) -> Ints:
+        return seqs_candidates(PlanLimits(self.limit, self.service.max_num_seqs, self.limit, 1, 1))
+
+    @property
+    def _contexts(self) -> Ints:
+        step = self.service.context_step
+        return np.arange(step, self.limit + 1, step)

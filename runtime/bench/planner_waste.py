@@ -10,9 +10,27 @@ from rich.table import Table
 from .tables import stdout_console
 
 HALVES_COUNT = 8
-"""Sizes of the sets that are planned on the earlier half of a trace."""
+"""Sizes of the padded sets that are planned on the earlier half of a trace."""
+HALVES_COVER_COUNT = 4
+"""Sizes of the covering sets that are."""
+HALVES_DECODE_COUNT = 12
+"""Graphs of the decode sets that are."""
+HALVES = ("planned on 1st half", "chosen for 2nd")
 MAX_COUNT = 16
 """Most sizes of a prefill set that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalvesWaste:
+    """Waste in the later half of a trace.
+
+    Attributes:
+        planned: of a set that was chosen for the earlier half.
+        hindsight: of one that was chosen for the later half itself.
+    """
+
+    planned: float
+    hindsight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +41,13 @@ class PrefillWaste:
         num_doubling: sizes that double from 128 on.
         doubling: their waste.
         optimal: waste of the best sets, by their number of sizes.
-        first_half: of the best ``HALVES_COUNT`` sizes for the earlier half, paid on the later.
-        hindsight: of the best for the later half itself.
+        halves: of the best ``HALVES_COUNT`` sizes.
     """
 
     num_doubling: int
     doubling: float
     optimal: dict[int, float]
-    first_half: float
-    hindsight: float
+    halves: HalvesWaste
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +58,13 @@ class CoverWaste:
         padded: of sizes that double, one graph a prompt.
         covered: of the same sizes, several graphs a prompt.
         searched: of sizes chosen for covering, by their number.
+        halves: of ``HALVES_COVER_COUNT`` such sizes.
     """
 
     padded: float
     covered: float
     searched: dict[int, float]
+    halves: HalvesWaste
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +76,14 @@ class DecodeWaste:
         doubling: their waste.
         chosen: waste of chosen sets, by their number of graphs.
         gap: how far the largest of these is at most above the best there is.
+        halves: of sets of ``HALVES_DECODE_COUNT``.
     """
 
     num_doubling: int
     doubling: float
     chosen: dict[int, float]
     gap: float | None
+    halves: HalvesWaste
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,41 +129,48 @@ def print_planner(found: Sequence[TracePlans]) -> None:
 
 
 def _prefill_table(found: Sequence[TracePlans]) -> Table:
-    table = _table(f"prefill: padded tokens, best sets by size; {HALVES_COUNT} sizes of one half")
+    table = _table(f"prefill: padded tokens, best sets by size; 2nd half with {HALVES_COUNT} sizes")
     counts = sorted({num for one in found for num in one.prefill.optimal})
-    for heading in ("doubling", *map(str, counts), "planned on 1st half", "best for 2nd"):
+    for heading in ("doubling", *map(str, counts), *HALVES):
         table.add_column(heading, justify="right")
     for one in found:
         waste = one.prefill
         cells = [_share(waste.optimal.get(num)) for num in counts]
         doubling = f"{_share(waste.doubling)} ({waste.num_doubling})"
-        halves = (_share(waste.first_half), _share(waste.hindsight))
-        table.add_row(one.name, doubling, *cells, *halves)
+        table.add_row(one.name, doubling, *cells, *_halves(waste.halves))
     return table
 
 
 def _cover_table(found: Sequence[TracePlans]) -> Table:
-    table = _table("covering: seconds, prefix exact; sets chosen for it by size")
+    num = HALVES_COVER_COUNT
+    table = _table(f"covering: seconds, prefix exact; chosen by size; 2nd half with {num} sizes")
     counts = sorted({num for one in found for num in one.cover.searched})
-    for heading in ("doubling, padded", "doubling, covered", *map(str, counts)):
+    for heading in ("doubling, padded", "doubling, covered", *map(str, counts), *HALVES):
         table.add_column(heading, justify="right")
     for one in found:
         cells = [_share(one.cover.searched.get(num)) for num in counts]
-        table.add_row(one.name, _share(one.cover.padded), _share(one.cover.covered), *cells)
+        doubling = (_share(one.cover.padded), _share(one.cover.covered))
+        table.add_row(one.name, *doubling, *cells, *_halves(one.cover.halves))
     return table
 
 
 def _decode_table(found: Sequence[TracePlans]) -> Table:
-    table = _table("decode: seconds above a graph for every cell; ragged sets by size")
+    num = HALVES_DECODE_COUNT
+    table = _table(f"decode: seconds above all cells; ragged by size; 2nd half with {num} graphs")
     simulated = [(one.name, one.decode) for one in found if one.decode is not None]
     counts = sorted({num for _, waste in simulated for num in waste.chosen})
-    for heading in ("doubling", *map(str, counts), "gap of the largest"):
+    for heading in ("doubling", *map(str, counts), "gap of the largest", *HALVES):
         table.add_column(heading, justify="right")
     for name, waste in simulated:
         cells = [_share(waste.chosen.get(num)) for num in counts]
         doubling = f"{_share(waste.doubling)} ({waste.num_doubling})"
-        table.add_row(name, doubling, *cells, _share(waste.gap, digits=2))
+        gap = _share(waste.gap, digits=2)
+        table.add_row(name, doubling, *cells, gap, *_halves(waste.halves))
     return table
+
+
+def _halves(waste: HalvesWaste) -> tuple[str, str]:
+    return _share(waste.planned), _share(waste.hindsight)
 
 
 def _table(title: str) -> Table:

@@ -44,7 +44,7 @@ def test_waste_is_as_published(found: Mapping[str, TracePlans], name: str) -> No
 
     assert 100 * plans.prefill.doubling == pytest.approx(published["pow2"], abs=0.1)
     assert 100 * plans.prefill.optimal[num] == pytest.approx(best, abs=0.1)
-    assert 100 * plans.prefill.first_half == pytest.approx(published["halves"], abs=0.1)
+    assert 100 * plans.prefill.halves.planned == pytest.approx(published["halves"], abs=0.1)
     assert 100 * plans.cover.covered == pytest.approx(published["cover"], abs=1.0)
     assert plans.decode is not None
     assert 100 * plans.decode.chosen[12] == pytest.approx(published["decode"], abs=1.0)
@@ -67,7 +67,7 @@ def test_every_trace_of_a_folder_is_planned(tmp_path: Path) -> None:
         assert row["name"] in result.stdout
         optimal = list(row["prefill"]["optimal"].values())
         assert optimal == sorted(optimal, reverse=True)
-        assert row["prefill"]["hindsight"] <= row["prefill"]["first_half"]
+        assert row["prefill"]["halves"]["hindsight"] <= row["prefill"]["halves"]["planned"]
         assert row["cover"]["covered"] <= row["cover"]["padded"]
         chosen = list(row["decode"]["chosen"].values())
         assert chosen == sorted(chosen, reverse=True)
