@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..buckets import Bucket, DecodeBucket, PrefillBucket
 from ..ladder import SEQS, SPACING, TOKENS
+from ..plan_file import PlanFile
 from .planner import Expectation, Problem, expectation, plan_of
 
 BASELINES = {
@@ -22,6 +23,7 @@ class Baseline:
 
     Attributes:
         name: of the system.
+        plan: its graphs.
         num_graphs: of both phases.
         compile_s: seconds of compiling, all workers together.
         num_bytes: of all graphs.
@@ -29,6 +31,7 @@ class Baseline:
     """
 
     name: str
+    plan: PlanFile
     num_graphs: int
     compile_s: float
     num_bytes: float
@@ -62,6 +65,7 @@ def _baseline(problem: Problem, name: str, rule: str) -> Baseline:
     buckets: tuple[Bucket, ...] = (*prefill, *decode)
     return Baseline(
         name=name,
+        plan=plan,
         num_graphs=len(buckets),
         compile_s=sum(map(fees.compile_s, buckets)),
         num_bytes=sum(map(fees.num_bytes, buckets)),

@@ -1,0 +1,106 @@
+"""A report as one HTML page, which needs nothing else: drawings and styles are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby
+
+from .numbers import bytes_text, percent_text, time_text
+from .sections import Block, Figure, Section, head_sentence, sections
+from .sentences import verdict
+from .style import STYLE
+from .tables import Table
+from .values import Report
+
+
+def html_report(report: Report) -> str:
+    """Return the page, with a newline at its end. Everything from outside is escaped."""
+    name = escape(report.traffic.name)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
+        f"<title>Bucket plan for {name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f'<header>\n<h1>Bucket plan for {name}</h1>\n<p class="verdict">'
+        f"{escape(verdict(report))}</p>\n"
+        f'<p class="soft">{escape(head_sentence(report))}</p>\n{_key_figures(report)}\n</header>\n'
+        f"{''.join(_section(report, one) for one in sections(report))}"
+        f"{_footer(report)}</body>\n</html>\n"
+    )
+
+
+def _key_figures(report: Report) -> str:
+    bill = report.bill
+    floor_s = report.plan.prefill.floor_s + report.plan.decode.floor_s
+    figures = [
+        ("saved", "-" if report.default is None else percent_text(report.default.saved_share)),
+        ("waste of time", percent_text(report.plan.seconds / floor_s - 1 if floor_s else 0.0)),
+        ("graphs", str(bill.num_graphs)),
+        ("compiling", time_text(bill.wall_s)),
+        ("memory", bytes_text(bill.num_bytes)),
+        ("ready after", time_text(report.warm_up[0].wall_s)),
+        ("shapes covered", "all" if all(one.is_proven for one in report.coverage) else "NOT ALL"),
+    ]
+    cells = (f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in figures)
+    return f"<dl>{''.join(cells)}</dl>"
+
+
+def _section(report: Report, section: Section) -> str:
+    kind = ' class="warnings"' if section.title == "Warnings" else ""
+    body = "".join(_blocks(report, section))
+    return f"<section{kind}>\n<h2>{escape(section.title)}</h2>\n{body}</section>\n"
+
+
+def _blocks(report: Report, section: Section) -> Iterator[str]:
+    """Return sentences first, then all drawings beside each other, then the tables."""
+    ordered = sorted(section.blocks, key=_kind)
+    for kind, blocks in groupby(ordered, _kind):
+        if kind == 0:
+            yield from (f"<p>{escape(str(block))}</p>\n" for block in blocks)
+        elif kind == 1:
+            drawn = (_figure(report, block) for block in blocks if isinstance(block, Figure))
+            yield f'<div class="figures">\n{"".join(drawn)}</div>\n'
+        else:
+            yield from (_table(block) for block in blocks if isinstance(block, Table))
+
+
+def _kind(block: Block) -> int:
+    return 0 if isinstance(block, str) else 1 if isinstance(block, Figure) else 2
+
+
+def _figure(report: Report, figure: Figure) -> str:
+    caption = f"<figcaption>{escape(figure.title)}</figcaption>"
+    return f"<figure>{caption}{figure.draw(report)}</figure>\n"
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
+    rows = "".join(_row(table, place) for place in range(len(table.rows)))
+    whole = (
+        f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n'
+        "</table></div>\n"
+    )
+    if not table.is_long:
+        return whole
+    return f"<details><summary>all {len(table.rows)} rows</summary>\n{whole}</details>\n"
+
+
+def _row(table: Table, place: int) -> str:
+    *cells, last = table.rows[place]
+    kind = ' class="marked"' if place == table.marked else ""
+    text = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    bar = ""
+    if table.shares:
+        width = 100 * table.shares[place] / (max(table.shares) or 1.0)
+        bar = f' class="bar" style="--share: {width:.1f}%"'
+    return f"<tr{kind}>{text}<td{bar}>{escape(last)}</td></tr>\n"
+
+
+def _footer(report: Report) -> str:
+    limits = ", ".join(f"{name} {value}" for name, value in report.limits)
+    return (
+        "<footer><p>Waste is what padding adds, as a share of what the same steps or prompts would "
+        "take in graphs of exactly their shapes.</p>"
+        f"<p>Limits: {escape(limits)}. Traffic: sha256 {escape(report.traffic.sha256)}.</p>"
+        "</footer>\n"
+    )
