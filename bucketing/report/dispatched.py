@@ -13,7 +13,6 @@ from ..costs.reads import Prefix, charged_prefix
 from ..ladder import powers_of_two
 from ..plan_file import PlanFile
 from ..planner.evaluation import Shapes
-from ..planner.planner import policy_of
 from ..policy import CoverPolicy
 from ..sets.covering import MIN_PREFIX
 from ..sets.demand import Floats, Ints
@@ -91,7 +90,7 @@ def own_prompt_s(
 
 def _chunks(plan: PlanFile) -> Ints:
     """Return the most rows of the next step by the rows that wait; the last is for any more."""
-    policy = policy_of(plan)
+    policy = plan.step_policy()
     if isinstance(policy, CoverPolicy):
         return np.array(policy.first_chunk, dtype=np.int64)
     return np.full(1, plan.limits.max_prefill_tokens, dtype=np.int64)

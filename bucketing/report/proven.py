@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from ..buckets import Bucket
 from ..plan_file import PlanFile
-from ..planner.planner import policy_of
 from ..policy import CoverPolicy
 from .values import Coverage
 
@@ -28,7 +27,7 @@ def coverage(plan: PlanFile) -> tuple[Coverage, ...]:
 
 def most_rows(plan: PlanFile) -> int:
     """Return the rows that a prefill step has at most: where prompts are covered, a chunk's."""
-    policy = policy_of(plan)
+    policy = plan.step_policy()
     if isinstance(policy, CoverPolicy):
         return max(policy.first_chunk)
     return plan.limits.max_prefill_tokens
