@@ -9,10 +9,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import EngineShape, TinyEngine, build_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import any_plan
+from tiny_engine import EngineShape, TinyEngine, build_engine
 
 from noria.bucketing import PlanFile, packed_len
 from noria.bucketing.planner.simulated_requests import ServiceLimits
