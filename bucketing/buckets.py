@@ -6,8 +6,8 @@ a product of ladders is only one such set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -215,6 +215,20 @@ class BucketPlan:
         by_work = sorted(others, key=cost_order, reverse=True)
         places = {label: place for place, label in enumerate(self.order)}
         return limits + tuple(sorted(by_work, key=lambda b: places.get(b.label, len(places))))
+
+    @property
+    def limits(self) -> tuple[Bucket, ...]:
+        """The largest bucket of each phase: with these alone, every step has a bucket."""
+        return (self.prefill[-1], self.decode[-1], *self.score[-1:])
+
+    def restricted_to(self, buckets: Collection[Bucket]) -> BucketPlan:
+        """Return the plan of those of its buckets that are among ``buckets``."""
+        return replace(
+            self,
+            prefill=tuple(bucket for bucket in self.prefill if bucket in buckets),
+            decode=tuple(bucket for bucket in self.decode if bucket in buckets),
+            score=tuple(bucket for bucket in self.score if bucket in buckets),
+        )
 
     def pick_prefill(self, num_tokens: int, context_len: int) -> PrefillBucket:
         """Return the cheapest prefill bucket that holds both needs; a bucket holds its own size.

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
+from .arrivals import Arrivals, NoArrivals
 from .constraint import TokenConstraint
-from .errors import RequestError
+from .errors import RequestError, SetError
 from .interrupts import held_interrupts
 from .kv_cache_manager import KVCacheManager
 from .model_runner import ModelRunner, StepResult
@@ -73,12 +74,14 @@ class Engine:
         limits: EngineLimits,
         end_token_ids: frozenset[int],
         seed: int,
+        arrivals: Arrivals | None = None,
     ) -> None:
         """Join the parts.
 
         Args:
             end_token_ids: the model's own end tokens.
             seed: base of the seeds of requests that bring none, drawn in order of submission.
+            arrivals: of graphs that are still to come; None: all are there.
         """
         self.limits = limits
         self._scheduler = scheduler
@@ -88,6 +91,7 @@ class Engine:
         self._unfinished: dict[str, Request] = {}
         self._numbers = itertools.count()
         self._seeds = random.Random(seed)
+        self._arrivals = arrivals or NoArrivals()
         self.lock = threading.RLock()
 
     @property
@@ -136,6 +140,7 @@ class Engine:
             return self._step()
 
     def _step(self) -> list[Request]:
+        self._arrivals.adopt(self._kv_cache)
         output = self._scheduler.schedule()
         if output is None:
             return []
@@ -160,6 +165,20 @@ class Engine:
             if request.is_finished:
                 self._forget(request)
         return updated
+
+    def wait_for_graphs(self) -> None:
+        """Take all graphs that are still to come; others may run steps meanwhile.
+
+        Raises:
+            SetError: some will never come; the engine goes on without them.
+        """
+        while self._arrivals.num_pending:
+            with self.lock, held_interrupts():
+                has_changed = self._arrivals.adopt(self._kv_cache)
+            if not has_changed:
+                self._arrivals.wait()
+        if self._arrivals.failures:
+            raise SetError("; ".join(self._arrivals.failures))
 
     def cancel(self, request: Request) -> None:
         """End a request now and free its blocks; a finished one is left alone."""

@@ -13,6 +13,7 @@ from .compiled_set.key import Key, key_digest
 from .compiled_set.local_cache import sets_folder
 from .compiled_set.local_set import LocalSet
 from .compiled_set.set_source import FromLocalSet, choose_source
+from .compiled_set.tracing import Recipe
 from .config import Config
 from .errors import SetError
 from .graph_source import CompileHere
@@ -55,7 +56,8 @@ def choose_start(
     store = LocalSet(root / key_digest(key), key=key, num_blocks=num_blocks)
     for path, data in description(config, kernels).items():
         store.keep_file(path, data)
-    return FillingStart(FromLocalSet(store, kernels), store)
+    recipe = Recipe(config, architecture, kv_scales, tuple(group.num_blocks for group in groups))
+    return FillingStart(FromLocalSet(store, kernels), store, recipe)
 
 
 def _finished_set(root: Path | None, key: Key, kernels: KernelSet) -> SetFolder:

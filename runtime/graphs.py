@@ -107,18 +107,22 @@ class CompiledGraphs:
             BackendError: a graph does not compile; names it and the setting to lower.
         """
         self.begin(plan)
-        buckets = plan.buckets
-        for index, bucket in enumerate(buckets):
-            progress(self._doing(bucket), index, len(buckets))
-            self.add(bucket)
-        progress("done", len(buckets), len(buckets))
+        self.add_all(plan.buckets, progress)
+        progress("done", len(plan.buckets), len(plan.buckets))
 
     def begin(self, plan: BucketPlan) -> None:
-        """Compile what runs beside the graphs of buckets, which are added one by one."""
+        """Compile what runs beside the graphs of this plan's buckets, none of which is there."""
         self._plan = plan
         self.copier = BlockCopier(
             self._cache, self._kernels, self._source, max_num_seqs=plan.decode[-1].num_seqs
         )
+
+    def add_all(self, buckets: Sequence[Bucket], progress: Progress) -> None:
+        """Add the graphs of buckets one by one, as ``add`` does."""
+        num_there = len(self._models)
+        for index, bucket in enumerate(buckets, num_there):
+            progress(self._doing(bucket), index, num_there + len(buckets))
+            self.add(bucket)
 
     def add(self, bucket: Bucket) -> None:
         """Compile the graph of a bucket and the samplers that it needs; all of them or none.
@@ -162,6 +166,15 @@ class CompiledGraphs:
     def samplers(self) -> Collection[SamplerGraph]:
         """All samplers."""
         return [graph for one in self._samplers.values() for graph in one.graphs]
+
+    def readers(self, graph: CompiledGraph) -> Collection[SamplerGraph]:
+        """The samplers over the logits of a graph."""
+        own = self._samplers.get(graph.logits_RV.shape[0])
+        return () if own is None else own.graphs
+
+    def drop(self, bucket: Bucket) -> None:
+        """Forget the model graph of a bucket, if there is one."""
+        self._models.pop(bucket, None)
 
     def sampler(self, rows: int, features: Collection[str]) -> SamplerGraph:
         """Return the sampler with these features over the logits of graphs of so many rows."""

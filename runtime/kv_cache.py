@@ -121,10 +121,12 @@ class KVCache:
         """Bytes of all keys and values."""
         return sum(group.num_blocks * group.block_bytes for group in self.groups)
 
-    def clear_blocks(self, block_ids: Sequence[int]) -> None:
-        """Set blocks back to zero in every layer."""
-        for cache in (*self.keys, *self.values):
-            cache.view(torch.uint8)[list(block_ids)] = 0  # FP8 tensors take no index
+    def clear_blocks(self, block_ids: Sequence[Sequence[int]]) -> None:
+        """Set blocks of each group back to zero, in every layer of it."""
+        for group, ids in zip(self.groups, block_ids, strict=True):
+            for layer in group.layers:
+                for cache in (self.keys[layer], self.values[layer]):
+                    cache.view(torch.uint8)[list(ids)] = 0  # FP8 tensors take no index
 
 
 def sized(groups: Sequence[KVGroup], size: CacheSize) -> tuple[KVGroup, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ..kernels.contract import KVGroup, num_blocks_for
 from .block_pool import BlockPool
 from .block_table import BlockCopy, BlockTable, BlockTables
+from .borrowed_blocks import Borrowed, borrowed
 from .errors import RequestError
 
 
@@ -179,6 +181,10 @@ class KVCacheManager:
             self._settle(entry)
             for table, pool in zip(entry.tables, self._pools, strict=True):
                 pool.free(table.block_ids)
+
+    def borrowed(self, counts: Sequence[int]) -> AbstractContextManager[Borrowed | None]:
+        """Lend free blocks of each group, owed ones too, between two steps; see ``borrowed``."""
+        return borrowed(self._pools, counts)
 
     @property
     def num_free_blocks(self) -> tuple[int, ...]:

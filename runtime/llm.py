@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 from .config import Config, load_config, parse_config
 from .conversation import Conversation, Message, Tool
@@ -16,31 +16,22 @@ from .errors import NoriaError, RequestError
 from .graphs import Progress
 from .interrupts import held_interrupts
 from .loading import LoadedEngine, load_engine
-from .outputs import Completion, RequestOutput
+from .outputs import RequestOutput
 from .prompts import Prompt, prompt_list
 from .request import Request
 from .request_texts import RequestTexts
 from .sampling_params import SamplingParams
+from .submission import Submission, output_of
 from .value_text import value_text
 
 
-@dataclass(frozen=True, slots=True)
-class _Submission:
-    """A prompt on its way: its samples, or why there are none."""
-
-    prompt: str | None
-    token_ids: tuple[int, ...]
-    samples: tuple[Request, ...] = ()
-    error: str | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return all(sample.is_finished for sample in self.samples)
-
-
 class LLM:
-    """A model, compiled and warm, that generates for any number of requests at once."""
+    """A model, compiled and warm, that generates for any number of requests at once.
+
+    At a first start worker processes may still be compiling graphs when it is there; requests run
+    in larger ones meanwhile, with the same tokens. ``close``, or the end of a ``with`` block, of
+    the object or of the program ends them, and what they have compiled stays in the local set.
+    """
 
     def __init__(
         self,
@@ -61,12 +52,33 @@ class LLM:
         self.config = _as_config(config)
         self.loaded: LoadedEngine = load_engine(self.config, progress or _no_progress)
         self._engine = self.loaded.engine
+        self._close = weakref.finalize(self, self.loaded.arrivals.close)
         source = self.loaded.source
         self._texts = RequestTexts(
             source.tokenizer,
             vocab_size=source.architecture.vocab_size,
             end_token_ids=source.eos_token_ids,
         )
+
+    def __enter__(self) -> Self:
+        """Return this object, to be closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """End the processes that still compile graphs; generating goes on with those there are."""
+        self._close()
+
+    def wait_for_graphs(self) -> None:
+        """Wait until every graph of the plan is there, as measuring needs.
+
+        Raises:
+            SetError: some will never be there, and why; the others are.
+        """
+        self._engine.wait_for_graphs()
 
     @property
     def default_params(self) -> SamplingParams:
@@ -183,7 +195,7 @@ class LLM:
         params: Sequence[SamplingParams],
         priorities: Sequence[int],
     ) -> Iterator[list[tuple[int, RequestOutput]]]:
-        submissions: list[_Submission] = []
+        submissions: list[Submission] = []
         ended: deque[int] = deque()  # prompts of which a sample has ended, whoever ran the step
         try:
             asked = zip(prompts, params, priorities, strict=True)
@@ -196,7 +208,7 @@ class LLM:
             while pending:
                 indices = sorted({ended.popleft() for _ in range(len(ended))} & pending.keys())
                 finished = [index for index in indices if pending[index].is_finished]
-                yield [(index, _output(pending.pop(index))) for index in finished]
+                yield [(index, output_of(pending.pop(index))) for index in finished]
                 if pending:
                     self._engine.step()
         finally:
@@ -211,7 +223,7 @@ class LLM:
         params: SamplingParams,
         priority: int = 0,
         on_finish: Callable[[], None] = lambda: None,
-    ) -> _Submission:
+    ) -> Submission:
         text = prompt if isinstance(prompt, str) else None
         token_ids: Sequence[int] = ()
         try:
@@ -223,9 +235,9 @@ class LLM:
                 on_finish=on_finish,
             )
             samples = self._engine.submit(token_ids, params, priority=priority, watch=watch)
-            return _Submission(text, tuple(token_ids), samples)
+            return Submission(text, tuple(token_ids), samples)
         except RequestError as error:
-            return _Submission(text, tuple(token_ids), error=str(error))
+            return Submission(text, tuple(token_ids), error=str(error))
 
     def _params_each(
         self, params: SamplingParams | Sequence[SamplingParams] | None, count: int
@@ -251,34 +263,6 @@ def _priority_each(priority: int | Sequence[int], count: int) -> Sequence[int]:
     if len(priority) != count:
         raise NoriaError(f"{len(priority)} priorities for {count} prompts; give one or all")
     return priority
-
-
-def _output(submission: _Submission) -> RequestOutput:
-    if not submission.samples:
-        return RequestOutput("", submission.prompt, submission.token_ids, error=submission.error)
-    first = submission.samples[0]
-    has_prompt_logprobs = first.params.prompt_logprobs is not None
-    completions = tuple(_completion(sample) for sample in submission.samples)
-    return RequestOutput(
-        request_id=first.request_id,
-        prompt=submission.prompt,
-        prompt_token_ids=first.prompt_token_ids,
-        completions=completions,
-        prompt_logprobs=tuple(first.prompt_logprobs) if has_prompt_logprobs else None,
-        error=next((one.error for one in completions if one.error is not None), None),
-    )
-
-
-def _completion(request: Request) -> Completion:
-    assert request.finish_reason is not None
-    has_logprobs = request.params.logprobs is not None
-    return Completion(
-        token_ids=tuple(request.output_token_ids),
-        text=None if request.text is None else request.text.text,
-        finish_reason=request.finish_reason.value,
-        logprobs=tuple(request.output_logprobs) if has_logprobs else None,
-        error=request.error,
-    )
 
 
 def _as_config(config: Config | Mapping[str, object] | str | Path) -> Config:

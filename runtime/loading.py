@@ -12,7 +12,8 @@ import torch
 from ..bucketing import BucketPlan, FillPolicy, PlanLimits, StepPolicy
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
-from .assembly import assemble, build_model, kv_groups, limits_of, settle_memory
+from .arrivals import Arrivals
+from .assembly import Assembly, assemble, build_model, kv_groups, limits_of, settle_memory
 from .backends import load_kernels
 from .block_counts import cache_size_of
 from .compiled_set.folder import SetFolder
@@ -41,7 +42,7 @@ from .process_limits import usable_cpus
 from .scheduler import Scheduler
 from .scheduler_output import Phase
 from .stopwatch import Stopwatch
-from .warmup import InvarianceReport, warm_up
+from .warmup import InvarianceReport, WarmUp
 
 LOG = logging.getLogger(__name__)
 
@@ -58,13 +59,19 @@ class LoadedEngine:
     model: Decoder
     cache: KVCache
     cache_size: CacheSize
-    invariance: InvarianceReport
+    warm_up: WarmUp
+    arrivals: Arrivals
     local_set: LocalSet | None
     seconds: Mapping[str, float]
 
+    @property
+    def invariance(self) -> InvarianceReport:
+        """Whether the graphs that are there give the same bits."""
+        return self.warm_up.report
+
 
 def load_engine(config: Config, progress: Progress) -> LoadedEngine:
-    """Load the model, compile every graph of the plan and run each once.
+    """Load the model, and make and run once each graph with which serving begins.
 
     Raises:
         NoriaError: the configuration and the model or this machine do not fit together.
@@ -73,12 +80,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     folder = None if config.compiled is None else SetFolder.open(Path(config.compiled).expanduser())
     kernels = _kernels(config, folder)
     _set_num_threads(config.num_threads)
-    source = open_model(config.model, tokenizer=config.tokenizer)
-    check_model_len(config, source.architecture)
-    check_weights_fit(config, source.architecture)
-    check_logits_fit(config, source.architecture)
-    check_default_sampling(config, source)
-    check_head_dim(config, source.architecture, kernels)
+    source = _checked_model(config, kernels)
     limits = limits_of(config, kernels)
     plan = bucket_plan(config, limits)  # refused before weights are read
     watch.end("model and checks")
@@ -96,19 +98,23 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     )
     parts = assemble(config, model, kernels, cache_size, start.source)
     watch.end("KV cache")
-    start.compile(parts.graphs, plan, progress)
+    warm_up = _warm_up(parts, plan, model)
+    start.compile(parts.graphs, plan, warm_up, progress)
     watch.end("graphs")
-    invariance = warm_up(
-        parts.graphs, parts.cache, vocab_size=source.architecture.vocab_size, dtype=model.dtype
-    )
+    warm_up.run()
     watch.end("warm-up")
     settle_memory(kernels)
     watch.end("rest of memory")
-    if not invariance.is_invariant:
-        LOG.warning("%s", invariance)
-    runner = ModelRunner(plan, parts.graphs, parts.graphs.layout)
+    if not warm_up.report.is_invariant:
+        LOG.warning("%s", warm_up.report)
+    runner = ModelRunner(plan.restricted_to(parts.graphs.models), parts.graphs, parts.graphs.layout)
+    arrivals = start.arrivals(plan, graphs=parts.graphs, warm_up=warm_up, runner=runner)
+    engine = _engine(
+        config, source, runner, parts.groups, _policies(config, plan, limits), arrivals
+    )
+    arrivals.start()
     return LoadedEngine(
-        engine=_engine(config, source, runner, parts.groups, _policies(config, plan, limits)),
+        engine=engine,
         runner=runner,
         graphs=parts.graphs,
         plan=plan,
@@ -116,9 +122,31 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         model=model,
         cache=parts.cache,
         cache_size=cache_size,
-        invariance=invariance,
+        warm_up=warm_up,
+        arrivals=arrivals,
         local_set=start.local_set,
         seconds=watch.seconds,
+    )
+
+
+def _checked_model(config: Config, kernels: KernelSet) -> LoadedModel:
+    """Open the model, and refuse what it or this machine's memory does not allow."""
+    source = open_model(config.model, tokenizer=config.tokenizer)
+    check_model_len(config, source.architecture)
+    check_weights_fit(config, source.architecture)
+    check_logits_fit(config, source.architecture)
+    check_default_sampling(config, source)
+    check_head_dim(config, source.architecture, kernels)
+    return source
+
+
+def _warm_up(parts: Assembly, plan: BucketPlan, model: Decoder) -> WarmUp:
+    return WarmUp(
+        parts.graphs,
+        parts.cache,
+        plan.buckets,
+        vocab_size=model.architecture.vocab_size,
+        dtype=model.dtype,
     )
 
 
@@ -163,6 +191,7 @@ def _engine(
     runner: ModelRunner,
     groups: tuple[KVGroup, ...],
     policies: Mapping[Phase, StepPolicy],
+    arrivals: Arrivals,
 ) -> Engine:
     # A prompt that is scored runs in smaller steps, never in larger ones.
     kv_cache = KVCacheManager(groups, max_query_len=config.num_batched_tokens_buckets[-1])
@@ -181,4 +210,5 @@ def _engine(
         limits=limits,
         end_token_ids=frozenset(source.eos_token_ids),
         seed=config.seed,
+        arrivals=arrivals,
     )

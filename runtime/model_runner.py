@@ -46,6 +46,10 @@ class ModelRunner:
         self.padding = PaddingCounter()
         self._seconds: dict[Bucket, float] = {}
 
+    def use(self, plan: BucketPlan) -> None:
+        """Run the graphs of this plan from now on; all of them must be there."""
+        self._plan = plan
+
     def execute(self, output: SchedulerOutput) -> list[StepResult]:
         """Run the step and return what it gives each request, in order."""
         start = time.perf_counter()

@@ -18,6 +18,7 @@ class NoriaEngine:
 
         self.version = __version__
         self._llm = LLM(load.settings)
+        self._llm.wait_for_graphs()
 
     def generate(self, prompts: TokenIds, new_tokens: int) -> TokenIds:
         """Return ``new_tokens`` ids for each prompt.

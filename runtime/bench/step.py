@@ -118,6 +118,7 @@ def bench_step(
     num_threads = num_threads or settings.num_threads or usable_cpus()
     machine = measure_machine([settings.dtype], num_threads)
     llm = LLM(settings)
+    llm.wait_for_graphs()
     torch.set_num_threads(num_threads)
     steps = _Steps(llm)
     for bucket in llm.loaded.plan.decode:

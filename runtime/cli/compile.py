@@ -80,8 +80,12 @@ def _compile_here(settings: Config) -> None:
 
     with show_progress("compile") as progress:
         stopwatch = _Stopwatch(progress)
-        loaded = LLM(settings, progress=stopwatch).loaded
+        llm = LLM(settings, progress=stopwatch)
+        if num_pending := llm.loaded.arrivals.num_pending:
+            stopwatch(f"{num_pending} more, by workers", 0, num_pending)
+            llm.wait_for_graphs()
         stopwatch("warm", 0, 0)
+    loaded = llm.loaded
     click.echo(_seconds_text(stopwatch.laps()))
     click.echo()
     click.echo(_pool_text(settings, loaded))

@@ -98,7 +98,8 @@ def generate(
 
         with show_progress("graphs") as progress:
             llm = LLM(settings, progress=progress)
-        tally = _run(llm, lines, writer)
+        with llm:
+            tally = _run(llm, lines, writer)
     if tally.num_failed:
         click.get_current_context().exit(SOME_FAILED)
 
@@ -138,8 +139,9 @@ def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
                 if interrupts:
                     break
     finally:
-        runner = llm.loaded.runner
-        click.echo(summary_text(tally, runner, time.monotonic() - start), err=True)
+        seconds, num_pending = time.monotonic() - start, llm.loaded.arrivals.num_pending
+        text = summary_text(tally, llm.loaded.runner, seconds, num_pending=num_pending)
+        click.echo(text, err=True)
     return tally
 
 

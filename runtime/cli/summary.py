@@ -33,13 +33,14 @@ class Tally:
         self.num_new_tokens += result.num_new_tokens
 
 
-def summary_text(tally: Tally, runner: ModelRunner, seconds: float) -> str:
+def summary_text(tally: Tally, runner: ModelRunner, seconds: float, *, num_pending: int = 0) -> str:
     """Return the lines shown after a run.
 
     Args:
         tally: the results.
         runner: counted the steps of the run.
-        seconds: wall time, compilation not counted.
+        seconds: wall time, compilation before it not counted.
+        num_pending: graphs that were still being compiled at the end.
     """
     padding = runner.padding
     num_unfinished = tally.num_prompts - tally.num_finished - tally.num_failed
@@ -48,6 +49,9 @@ def summary_text(tally: Tally, runner: ModelRunner, seconds: float) -> str:
     lines = [f"{tally.num_prompts} prompts: {', '.join(parts)}, in {seconds:.2f} s"]
     lines += [f"{tally.num_new_tokens} new tokens, {_rate(tally.num_new_tokens, seconds)}"]
     lines += [_phase_text(runner, phase) for phase in ("prefill", "decode")]
+    if num_pending:
+        noun, whose = ("graph was", "its") if num_pending == 1 else ("graphs were", "their")
+        lines += [f"{num_pending} {noun} still being compiled; larger ones ran in {whose} place"]
     if padding.by_bucket:
         lines += ["", _padding_table(padding)]
     return "\n".join(lines)

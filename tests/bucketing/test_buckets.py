@@ -209,3 +209,28 @@ def test_warm_up_follows_the_given_order_behind_the_limits() -> None:
         "prefill_t128_c512",
         "prefill_t64_c512",
     ]
+
+
+@given(ragged_shapes(), ragged_shapes(), st.data())
+def test_with_its_limits_and_any_others_a_plan_has_a_bucket_for_every_step(
+    prefill: set[tuple[int, int]], decode: set[tuple[int, int]], data: st.DataObject
+) -> None:
+    """And it picks the cheapest of those that are left."""
+    whole = BucketPlan(
+        tuple(PrefillBucket(*one) for one in prefill), tuple(DecodeBucket(*one) for one in decode)
+    )
+    others = data.draw(st.sets(st.sampled_from(whole.buckets)))
+    plan = whole.restricted_to({*whole.limits, *others})
+
+    assert {*plan.buckets} == {*whole.limits, *others}
+    for bucket in whole.buckets:
+        need = bucket.size, bucket.context_len
+        picked = plan.pick_prefill(*need) if bucket.phase == "prefill" else plan.pick_decode(*need)
+        fitting = [
+            one
+            for one in plan.buckets
+            if one.phase == bucket.phase
+            and one.size >= bucket.size
+            and one.context_len >= bucket.context_len
+        ]
+        assert picked == min(fitting, key=cost_order)

@@ -200,7 +200,10 @@ def make_wide_engine(make_engine, make_shape, kernels):
 def warm(tiny) -> bool:
     """Warm up; return whether the whole pool is still zero."""
     vocab_size = tiny.model.architecture.vocab_size
-    warmup.warm_up(tiny.graphs, tiny.cache, vocab_size=vocab_size, dtype=torch.float32)
+    buckets = tiny.graphs.models
+    warmup.WarmUp(
+        tiny.graphs, tiny.cache, buckets, vocab_size=vocab_size, dtype=torch.float32
+    ).run()
     return all(bool((cache == 0).all()) for cache in (*tiny.cache.keys, *tiny.cache.values))
 
 

@@ -64,12 +64,11 @@ def test_slots_computed_after_the_remap_are_found(make_engine, shape, monkeypatc
         tiny.generate([[1, 2, 3]], GREEDY)
 
 
-class ProbeInTheNullBlock(warmup._Probe):
-    """A probe that does not know that block 0 is nobody's. It cleans up behind itself."""
+class ProbeInTheNullBlock(warmup.Probe):
+    """A probe that does not know that block 0 is nobody's."""
 
-    def __init__(self, cache, length, vocab_size):
-        super().__init__(cache, length, vocab_size)
-        self.block_ids = (0,)
+    def run(self, graph, layout, blocks):
+        return super().run(graph, layout, [(0,)] * len(blocks))
 
 
 def dirty_runs(tiny) -> list[str]:
@@ -87,14 +86,17 @@ def dirty_runs(tiny) -> list[str]:
     for bucket, graph in list(tiny.graphs.models.items()):
         tiny.graphs._models[bucket] = watched(graph)
     vocab_size = tiny.model.architecture.vocab_size
-    warmup.warm_up(tiny.graphs, tiny.cache, vocab_size=vocab_size, dtype=torch.float32)
+    buckets = tiny.graphs.models
+    warmup.WarmUp(
+        tiny.graphs, tiny.cache, buckets, vocab_size=vocab_size, dtype=torch.float32
+    ).run()
     return found
 
 
 @TARGETS
 def test_a_warm_up_that_writes_the_null_block_is_found(make_engine, shape, monkeypatch, kernels):
     assert dirty_runs(make_engine(shape, kernels=kernels(), dtype=torch.float32)) == []
-    monkeypatch.setattr(warmup, "_Probe", ProbeInTheNullBlock)
+    monkeypatch.setattr(warmup, "Probe", ProbeInTheNullBlock)
 
     with pytest.raises(AssertionError, match="no block but the null block"):
         dirty_runs(make_engine(shape, kernels=kernels(), dtype=torch.float32))

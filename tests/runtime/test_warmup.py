@@ -9,7 +9,7 @@ from noria.kernels.reference import ReferenceKernels
 from noria.runtime.errors import BackendError
 from noria.runtime.model_graphs import ModelGraph
 from noria.runtime.sampling_params import SamplingParams
-from noria.runtime.warmup import warm_up
+from noria.runtime.warmup import WarmUp
 
 ODD_ROWS = (1, 2, 3, 5, 6, 7, 9)
 
@@ -39,7 +39,15 @@ def row_dependent_kernels():
 
 def report(tiny):
     vocab_size = tiny.model.architecture.vocab_size
-    return warm_up(tiny.graphs, tiny.cache, vocab_size=vocab_size, dtype=tiny.model.dtype)
+    warm_up = WarmUp(
+        tiny.graphs,
+        tiny.cache,
+        tiny.graphs.models,
+        vocab_size=vocab_size,
+        dtype=tiny.model.dtype,
+    )
+    warm_up.run()
+    return warm_up.report
 
 
 @pytest.fixture

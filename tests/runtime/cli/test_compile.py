@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
+
+from noria.runtime import graph_start
+from noria.runtime.compiled_set.folder import SetFolder
 
 Run = Callable[..., Result]
 
@@ -29,3 +33,52 @@ def test_compile_reports_seconds_pool_memory_and_invariance(run: Run, config: Pa
     assert "batch invariance: " in result.stdout
     assert "Nothing was written to disk" in lines[-1]
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("start_s", [-1.0, 1e9], ids=["by workers", "here"])
+def test_compile_fills_the_local_set_and_says_where(
+    run: Run,
+    make_config: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start_s: float,
+) -> None:
+    monkeypatch.setenv("NORIA_SETS", str(tmp_path / "sets"))
+    monkeypatch.setattr(graph_start, "WORKER_START_S", start_s)
+    config = make_config("cpu.yaml", backend="cpu", dtype="float32")
+
+    first, again = run("compile", config), run("compile", config)
+
+    (path,) = (tmp_path / "sets").iterdir()
+    where = f"The graphs are in the local set {path}: the next start finds them there."
+    assert [one.exit_code for one in (first, again)] == [0, 0], first.output
+    assert [one.stdout.splitlines()[-1] for one in (first, again)] == [where, where]
+    assert ("2 more, by workers" in first.stdout) is (start_s < 0)
+    assert "in all 4 graphs" in first.stdout
+    assert "compile prefill_t64_c64" in first.stdout
+    assert "load prefill_t64_c64" in again.stdout
+    assert "compile " not in again.stdout
+    assert len(SetFolder.open(path).manifest.graphs) == 9
+    listed, shown = run("cache", "ls"), run("cache", "show", path.name[:12])
+    assert "9 graphs" in listed.stdout
+    assert "whole" in listed.stdout
+    assert "num_blocks any" in shown.stdout
+    assert "0 sets left" not in run("cache", "gc").stdout
+    assert path.is_dir()
+
+
+def test_compile_says_where_the_local_set_cannot_be_written(
+    run: Run,
+    make_config: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NORIA_SETS", str(tmp_path / "file"))
+    config = make_config("cpu.yaml", backend="cpu", dtype="float32")
+
+    result = run("compile", config)
+
+    assert result.exit_code == 0
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("Some graphs could not be kept in the local set: ")
