@@ -11,6 +11,7 @@ from ..errors import NoriaError
 from .bench import bench
 from .check import check
 from .compile import compile_graphs
+from .export import export
 from .failures import EXIT_STATUSES, INTERRUPTED, UserMistake, plain_warnings, user_stdout
 from .fetch import fetch
 from .generate import generate
@@ -55,7 +56,7 @@ def show_version() -> None:
 
 
 COMMANDS = (
-    *(check, plan, fetch, compile_graphs, generate, bench, kernels),
+    *(check, plan, export, fetch, compile_graphs, generate, bench, kernels),
     *(verify, bundle, unbundle, cache),
 )
 for command in COMMANDS:
