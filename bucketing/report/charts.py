@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import floor
 
 from .bands import Band
 from .numbers import Scale, bytes_text, count_text, graphs_text, percent_text, time_text
 from .sentences import chosen_on_curve, graph_name
-from .svg import Axis, bar, dot, drawing, grid, label, legend, line, path, round_up
-from .values import Case, Report, Rule, Unit
+from .svg import Axis, bar, dot, drawing, grid, label, legend, line, path, round_up, round_values
+from .values import PLAN_NAME, Case, Report, Rule, Unit
 
 WIDTH = 440
 LEFT, RIGHT, TOP = 52, 14, 34
+TALLEST = 1.4
+"""Points of the curve that take this much more than its last are not drawn, to show the others."""
 
 
 def rules_chart(report: Report) -> str:
@@ -54,24 +57,29 @@ def _stack(rule: Rule, x: Axis, y: float, report: Report) -> str:
 def curve_chart(report: Report) -> str:
     """Draw the seconds of the traffic over those of compiling, with the plan on the curve."""
     here, unit, limit_s = chosen_on_curve(report), report.costs.unit, report.budget.wall_s
-    plane = _Plane.of(
-        [point.wall_s for point in report.curve], [point.seconds for point in report.curve], unit
-    )
+    shown = [one for one in report.curve if one.seconds <= TALLEST * report.curve[-1].seconds]
+    plane = _Plane.of([one.wall_s for one in shown], [one.seconds for one in shown], unit).cut()
     parts = [plane.grid()]
-    parts.append(
-        path([plane.at(p.wall_s, p.seconds) for p in report.curve], "plan line", is_steps=True)
-    )
-    for point in report.curve:
+    # What leads down to the first point that is shown comes from above.
+    first = plane.at(shown[0].wall_s, plane.y.high * plane.seconds.factor)
+    places = [first, *(plane.at(one.wall_s, one.seconds) for one in shown)]
+    parts.append(path(places, "plan line", is_steps=True))
+    for point in shown:
         tip = (
             f"{graphs_text(point.num_graphs)}: {point.num_prefill} prefill, {point.num_decode} "
             f"decode; compiling {time_text(point.wall_s)}, {bytes_text(point.num_bytes)}, traffic "
             f"{time_text(point.seconds, unit)}"
         )
         parts.append(dot(*plane.at(point.wall_s, point.seconds), 2.6, "plan", tip))
+    parts.append(
+        label(places[1][0] + 7, places[1][1] - 4, graphs_text(shown[0].num_graphs), kind="note")
+    )
     x, y = plane.at(here.wall_s, here.seconds)
     parts.append(dot(x, y, 6, "chosen"))
     side = "end" if x > WIDTH * 0.6 else "start"
-    parts.append(label(x, y - 14, f"chosen: {graphs_text(here.num_graphs)}", anchor=side))
+    parts.append(
+        label(x, y - 14, f"chosen: {graphs_text(here.num_graphs)}", anchor=side, kind="note")
+    )
     if limit_s is not None and limit_s / plane.walls.factor <= plane.x.high:
         top, bottom = plane.at(limit_s, plane.y.high * plane.seconds.factor), plane.at(limit_s, 0)
         parts += [
@@ -93,7 +101,7 @@ def warm_up_chart(report: Report) -> str:
         parts.append(dot(*place, 2.6, "plan", tip))
     x, y = places[0]
     parts.append(dot(x, y, 6, "chosen"))
-    parts.append(label(x + 11, y + 4, f"ready after {time_text(points[0].wall_s)}"))
+    parts.append(label(x + 24, y + 4, f"ready after {time_text(points[0].wall_s)}", kind="note"))
     return drawing(WIDTH, 250, "Seconds of the traffic while graphs arrive", parts)
 
 
@@ -105,12 +113,22 @@ class _Plane:
     y: Axis
     walls: Scale
     seconds: Scale
+    lowest: float
 
     @classmethod
     def of(cls, wall_s: Sequence[float], seconds: Sequence[float], unit: Unit) -> _Plane:
         walls, times = Scale.of_times(wall_s), Scale.of_times(seconds, unit)
         x = Axis(0, round_up(max(wall_s) / walls.factor), LEFT, WIDTH - RIGHT)
-        return cls(x, Axis(0, round_up(max(seconds) / times.factor), 210, TOP), walls, times)
+        return cls(
+            x, Axis(0, round_up(max(seconds) / times.factor), 210, TOP), walls, times, min(seconds)
+        )
+
+    def cut(self) -> _Plane:
+        """Return the plane with the lowest values near its lower edge."""
+        low = self.lowest / self.seconds.factor
+        ticks = round_values(0, self.y.high - low, 4)
+        step = ticks[1] - ticks[0]
+        return replace(self, y=replace(self.y, low=floor(low / step * 0.999) * step))
 
     def at(self, wall_s: float, seconds: float) -> tuple[float, float]:
         return (
@@ -140,13 +158,13 @@ def waste_chart(report: Report) -> str:
     for kind, values in series:
         places = [(x.place(at + 1), y.place(100 * value)) for at, value in enumerate(values)]
         parts.append(path([(x.start, places[0][1]), *places], kind))
-    names = [(kind, "plan" if kind.startswith("plan") else "default") for kind, _ in series]
-    parts.append(legend(LEFT + 4, 20, names[::-1], "line"))
+    names = [(f"{kind} line", name) for kind, name in _names(report)]
+    parts.append(legend(LEFT + 4, 20, names, "line"))
     parts.append(label(WIDTH - RIGHT, 224, "prompts, those that waste least first", anchor="end"))
     return drawing(WIDTH, 232, "Waste of prompts by percentile", parts)
 
 
-def band_chart(bands: Sequence[Band], what: str) -> str:
+def band_chart(report: Report, bands: Sequence[Band], what: str) -> str:
     """Draw the waste of bands of sizes, of the plan beside the default."""
     wastes = [
         [("plan", band.plan_s / band.own_s - 1)]
@@ -155,7 +173,7 @@ def band_chart(bands: Sequence[Band], what: str) -> str:
     ]
     y = Axis(0, round_up(100 * max(waste for pair in wastes for _, waste in pair)), 190, TOP)
     x = Axis(0, max(1, len(bands)), LEFT, WIDTH - RIGHT)
-    parts = [grid(Axis(0, 1, LEFT, WIDTH - RIGHT), y, lambda _: "", _percent)]
+    parts = [grid(x, y, None, _percent)]
     for at, (band, pair) in enumerate(zip(bands, wastes, strict=True)):
         width = (x.place(at + 1) - x.place(at)) * 0.72 / len(pair)
         start = (x.place(at) + x.place(at + 1) - width * len(pair)) / 2
@@ -166,7 +184,7 @@ def band_chart(bands: Sequence[Band], what: str) -> str:
             parts.append(bar(left, level, width - 1, y.start - level, kind, f"{kind}, {tip}"))
         middle = (x.place(at) + x.place(at + 1)) / 2
         parts.append(label(middle, y.start + 17, _short(band.last), anchor="middle"))
-    parts.append(legend(LEFT, 20, [(kind, kind) for kind, _ in (wastes or [[]])[0]]))
+    parts.append(legend(LEFT, 20, _names(report)))
     parts.append(label(WIDTH - RIGHT, 224, f"{what}, up to", anchor="end"))
     return drawing(WIDTH, 232, f"Waste by {what}", parts)
 
@@ -175,8 +193,8 @@ def decode_map(report: Report) -> str:
     """Draw the decode graphs by requests and context, each as large as the time in it."""
     graphs = [graph for graph in report.graphs if graph.phase == "decode"]
     total_s = sum(graph.seconds for graph in graphs) or 1.0
-    x = _doubling([graph.context_len for graph in graphs], LEFT + 14, WIDTH - RIGHT - 18)
-    y = _doubling([graph.size for graph in graphs], 252, TOP + 8)
+    x = _doubling([graph.context_len for graph in graphs], 40, WIDTH - RIGHT)
+    y = _doubling([graph.size for graph in graphs], 262, 24)
     parts = [grid(x, y, _short, _short)]
     for graph in sorted(graphs, key=lambda one: -one.seconds):
         share = graph.seconds / total_s
@@ -188,8 +206,8 @@ def decode_map(report: Report) -> str:
         parts.append(dot(x.place(graph.context_len), y.place(graph.size), radius, "bubble", tip))
     for graph in graphs:
         parts.append(dot(x.place(graph.context_len), y.place(graph.size), 2, "decode"))
-    parts += [label(LEFT - 44, 16, "requests"), label(WIDTH - RIGHT, 292, "context", anchor="end")]
-    return drawing(WIDTH, 300, "Decode graphs by requests and context", parts)
+    parts += [label(0, 14, "requests"), label(WIDTH - RIGHT, 298, "context, tokens", anchor="end")]
+    return drawing(WIDTH, 304, "Decode graphs by requests and context", parts)
 
 
 def cases_chart(report: Report) -> str:
@@ -201,13 +219,13 @@ def cases_chart(report: Report) -> str:
 
     values = [value(case) for case in report.cases]
     low, high = min(0.0, *values), max(0.0, *values)
-    x = Axis(-round_up(-low) if low < 0 else 0.0, round_up(high), 208, WIDTH - 24)
+    x = Axis(-round_up(-low) if low < 0 else 0.0, round_up(high), 188, WIDTH - 24)
     bottom = 30 + 22 * len(values)
-    parts = [grid(x, Axis(1, 2, bottom - 6, 20, is_log=True), _percent, lambda _: "")]
+    parts = [grid(x, Axis(0, 1, bottom - 6, 20), _percent, None)]
     here = 100 * report.default.saved_share if report.default else None
     if here is not None:
         parts.append(line(x.place(here), 22, x.place(here), bottom - 6, "limit"))
-        parts.append(label(x.place(here), 14, "as planned", anchor="middle"))
+        parts.append(label(x.place(here), 14, "as planned", anchor="middle", kind="note"))
     for at, (case, share) in enumerate(zip(report.cases, values, strict=True)):
         level = 38 + 22 * at
         parts.append(label(0, level + 4, case.name))
@@ -220,7 +238,12 @@ def cases_chart(report: Report) -> str:
 
 def _doubling(values: Sequence[int], start: float, end: float) -> Axis:
     low, high = min(values), max(values)
-    return Axis(low, high if high > low else 2 * low, start, end, is_log=True)
+    return Axis(low / 1.3, high * 1.3, start, end, is_log=True)
+
+
+def _names(report: Report) -> list[tuple[str, str]]:
+    default = [] if report.default is None else [("default", report.default.name)]
+    return [("plan", PLAN_NAME), *default]
 
 
 def _plain(value: float) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html import escape
-from itertools import groupby
 
 from .numbers import bytes_text, percent_text, time_text
-from .sections import Block, Figure, Section, head_sentence, sections
+from .sections import Figure, Section, head_sentence, sections
 from .sentences import verdict
 from .style import STYLE
 from .tables import Table
 from .values import Report
+
+UNIT = re.compile(r"(\d) (%|us|ms|s|min|h|d|rows|B|[KMGT]iB)(?![\w])")
 
 
 def html_report(report: Report) -> str:
@@ -22,8 +24,8 @@ def html_report(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
         f"<title>Bucket plan for {name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f'<header>\n<h1>Bucket plan for {name}</h1>\n<p class="verdict">'
-        f"{escape(verdict(report))}</p>\n"
-        f'<p class="soft">{escape(head_sentence(report))}</p>\n{_key_figures(report)}\n</header>\n'
+        f"{_words(verdict(report))}</p>\n"
+        f'<p class="soft">{_words(head_sentence(report))}</p>\n{_key_figures(report)}\n</header>\n'
         f"{''.join(_section(report, one) for one in sections(report))}"
         f"{_footer(report)}</body>\n</html>\n"
     )
@@ -34,9 +36,10 @@ def _key_figures(report: Report) -> str:
     floor_s = report.plan.prefill.floor_s + report.plan.decode.floor_s
     figures = [
         ("saved", "-" if report.default is None else percent_text(report.default.saved_share)),
-        ("waste of time", percent_text(report.plan.seconds / floor_s - 1 if floor_s else 0.0)),
+        ("waste", percent_text(report.plan.seconds / floor_s - 1 if floor_s else 0.0)),
         ("graphs", str(bill.num_graphs)),
         ("compiling", time_text(bill.wall_s)),
+        ("decode step", time_text(report.plan.decode.step_s, report.costs.unit)),
         ("memory", bytes_text(bill.num_bytes)),
         ("ready after", time_text(report.warm_up[0].wall_s)),
         ("shapes covered", "all" if all(one.is_proven for one in report.coverage) else "NOT ALL"),
@@ -52,20 +55,19 @@ def _section(report: Report, section: Section) -> str:
 
 
 def _blocks(report: Report, section: Section) -> Iterator[str]:
-    """Return sentences first, then all drawings beside each other, then the tables."""
-    ordered = sorted(section.blocks, key=_kind)
-    for kind, blocks in groupby(ordered, _kind):
-        if kind == 0:
-            yield from (f"<p>{escape(str(block))}</p>\n" for block in blocks)
-        elif kind == 1:
-            drawn = (_figure(report, block) for block in blocks if isinstance(block, Figure))
-            yield f'<div class="figures">\n{"".join(drawn)}</div>\n'
-        else:
-            yield from (_table(block) for block in blocks if isinstance(block, Table))
+    """Return sentences and, folded, what is drawn too; the drawings beside them; other tables."""
+    words = "".join(f"<p>{_words(one)}</p>\n" for one in section.blocks if isinstance(one, str))
+    drawn = "".join(_figure(report, one) for one in section.blocks if isinstance(one, Figure))
+    tables = [one for one in section.blocks if isinstance(one, Table)]
+    words += "".join(_folded(one) for one in tables if one.is_drawn)
+    kind = "figures" if drawn else "alone"
+    yield f'<div class="{kind}">\n<div class="words">\n{words}</div>\n{drawn}</div>\n'
+    yield from (_table(one) for one in tables if not one.is_drawn)
 
 
-def _kind(block: Block) -> int:
-    return 0 if isinstance(block, str) else 1 if isinstance(block, Figure) else 2
+def _words(text: str) -> str:
+    """Escape a text and keep its numbers and their units on one line."""
+    return UNIT.sub(r"\1&#160;\2", escape(text)).replace("&lt; ", "&lt;&#160;")
 
 
 def _figure(report: Report, figure: Figure) -> str:
@@ -76,13 +78,16 @@ def _figure(report: Report, figure: Figure) -> str:
 def _table(table: Table) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
     rows = "".join(_row(table, place) for place in range(len(table.rows)))
-    whole = (
+    return (
         f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n'
         "</table></div>\n"
     )
-    if not table.is_long:
-        return whole
-    return f"<details><summary>all {len(table.rows)} rows</summary>\n{whole}</details>\n"
+
+
+def _folded(table: Table) -> str:
+    """Return a table that opens when it is asked for."""
+    name = escape(table.head[0])
+    return f"<details><summary>{name}, as a table</summary>\n{_table(table)}</details>\n"
 
 
 def _row(table: Table, place: int) -> str:

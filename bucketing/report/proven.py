@@ -12,16 +12,12 @@ from .values import Coverage
 
 
 def coverage(plan: PlanFile) -> tuple[Coverage, ...]:
-    """Return the count of shapes of both phases and of those that a graph holds.
-
-    Shapes between two neighbouring sizes, and two neighbouring contexts, of graphs fit the same
-    ones, so each such cell is looked at once, at its largest corner.
-    """
+    """Return the count of shapes of both phases and of those that a graph holds."""
     limits, buckets = plan.limits, plan.bucket_plan()
     context_len = limits.max_model_len
     return (
-        _counted("prefill", buckets.prefill, most_rows(plan), context_len),
-        _counted("decode", buckets.decode, limits.max_num_seqs, context_len),
+        count_shapes("prefill", buckets.prefill, most_rows(plan), context_len),
+        count_shapes("decode", buckets.decode, limits.max_num_seqs, context_len),
     )
 
 
@@ -33,7 +29,14 @@ def most_rows(plan: PlanFile) -> int:
     return plan.limits.max_prefill_tokens
 
 
-def _counted(phase: str, buckets: Sequence[Bucket], max_size: int, context_len: int) -> Coverage:
+def count_shapes(
+    phase: str, buckets: Sequence[Bucket], max_size: int, context_len: int
+) -> Coverage:
+    """Return how many shapes of sizes and contexts from 1 to these there are, with a graph or not.
+
+    Shapes between two neighbouring sizes, and two neighbouring contexts, of graphs fit the same
+    ones, so each such cell is looked at once, at its largest corner.
+    """
     num_covered, missing, used = 0, None, set()
     for low, high in _cells([bucket.size for bucket in buckets], max_size):
         for start, end in _cells([bucket.context_len for bucket in buckets], context_len):

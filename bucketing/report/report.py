@@ -19,6 +19,7 @@ from .payers import Lots, bands, decode_lots, percentiles, prompts_alone, waste_
 from .proven import coverage
 from .sensitivity import MAX_REQUESTS, cost_cases, traffic_cases
 from .values import (
+    PLAN_NAME,
     BillFacts,
     BudgetFacts,
     Case,
@@ -32,8 +33,6 @@ from .values import (
     TrafficFacts,
     WarmUpFacts,
 )
-
-PLAN_NAME = "this plan"
 
 T = TypeVar("T")
 
@@ -77,8 +76,7 @@ def report_of(
         budget=_budget_facts(problem.budget),
         warm_up=tuple(
             WarmUpFacts(point.label, point.compile_s / problem.budget.workers, point.seconds)
-            for point in planned.order
-            if isfinite(point.seconds)
+            for point in planned.order[1:]  # with one limit graph nothing is served
         ),
         coverage=coverage(planned.plan),
         prefixes=tuple(_prefix_facts(problem, planned, Shapes.of_prefill(steps))),
@@ -109,6 +107,11 @@ def rounded(value: T) -> T:
     return result  # type: ignore[return-value]
 
 
+def printable(text: str) -> str:
+    """Return a text in one line, with a question mark for whatever no page can hold."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
 def _decode_lots(problem: Problem, planned: Planned, default: Baseline | None) -> tuple[Lots, Lots]:
     """Return the decode steps of the plan by their requests, and by their context."""
     shapes = Shapes.of_decode(planned.expected.steps)
@@ -120,14 +123,14 @@ def _decode_lots(problem: Problem, planned: Planned, default: Baseline | None) -
 def _traffic_facts(problem: Problem, expected: Expectation, name: str) -> TrafficFacts:
     steps = expected.steps
     return TrafficFacts(
-        name=name,
-        sha256=problem.trace.sha256,
+        name=printable(name),
+        sha256=printable(problem.trace.sha256),
         num_requests=len(problem.trace.prompt_lens),
         window_s=steps.seconds,
         busy_s=steps.busy_s,
         mean_num_seqs=steps.mean_num_seqs,
         num_preemptions=steps.num_preemptions,
-        warnings=problem.trace.warnings,
+        warnings=tuple(map(printable, problem.trace.warnings)),
     )
 
 
@@ -139,7 +142,7 @@ def _cost_facts(problem: Problem, notes: Sequence[str]) -> CostFacts:
         error_share=costs.error_share,
         left_out_error_share=costs.left_out_error_share if isinstance(costs, FittedCosts) else None,
         prefix=problem.settings.prefix,
-        notes=tuple(notes),
+        notes=tuple(map(printable, notes)),
     )
 
 
@@ -161,6 +164,7 @@ def _one_graph(
     bucket, fees = use.bucket, problem.fees
     saved_s = use.saved_s if isfinite(use.saved_s) else None
     compile_s = fees.compile_s(bucket)
+    has_times = problem.costs.source != "tokens"
     return GraphFacts(
         label=bucket.label,
         phase=bucket.phase,
@@ -173,7 +177,11 @@ def _one_graph(
         longer_share=None if saved_s is None else saved_s / total_s,
         compile_s=compile_s,
         num_bytes=fees.num_bytes(bucket),
-        pays_after_s=compile_s / problem.budget.workers * window_s / saved_s if saved_s else None,
+        pays_after_s=(
+            compile_s / problem.budget.workers * window_s / saved_s
+            if saved_s and has_times
+            else None
+        ),
     )
 
 

@@ -68,11 +68,13 @@ class Section:
 
 def head_sentence(report: Report) -> str:
     """Say what the traffic is."""
-    traffic, unit = report.traffic, report.costs.unit
+    traffic = report.traffic
+    spent = f"{time_text(traffic.window_s)}, {time_text(traffic.busy_s)} of them in steps"
+    if report.costs.unit == "rows":
+        spent = f"steps of {time_text(traffic.busy_s, 'rows')}"
     return (
-        f"{count_text(traffic.num_requests)} requests in {time_text(traffic.window_s, unit)}, "
-        f"{time_text(traffic.busy_s, unit)} of them in steps; {traffic.mean_num_seqs:.1f} requests "
-        "a decode step on average."
+        f"{count_text(traffic.num_requests)} requests in {spent}; {traffic.mean_num_seqs:.1f} "
+        "requests a decode step on average."
     )
 
 
@@ -93,7 +95,7 @@ def sections(report: Report) -> Iterator[Section]:
 
 
 def _comparison(report: Report) -> Iterator[Block]:
-    yield Figure("Time of the traffic, by whose graphs run it", rules_chart)
+    yield Figure("Time in steps, by whose graphs run them", rules_chart)
     yield rules_table(report)
     yield from where_the_time_goes(report)
     step = step_sentence(report)
@@ -103,6 +105,10 @@ def _comparison(report: Report) -> Iterator[Block]:
 
 def _graphs(report: Report) -> Iterator[Block]:
     yield from map(graph_sentence, notable_graphs(report))
+    yield (
+        "Pays after: so much of this traffic must run until a graph has saved what compiling it "
+        "takes, shared by all workers."
+    )
     yield Figure("Decode graphs; area: time in them", decode_map)
     yield graphs_table(report, "prefill")
     yield graphs_table(report, "decode")
@@ -123,26 +129,30 @@ def _payers(report: Report) -> Iterator[Block]:
 
 
 def _band_figure(bands: Sequence[Band], what: str) -> Figure:
-    return Figure(f"Waste by {what}", lambda _: band_chart(bands, what))
+    return Figure(f"Waste by {what}", lambda report: band_chart(report, bands, what))
 
 
 def _bill(report: Report) -> Iterator[Block]:
     yield bill_sentence(report)
-    yield Figure("Each point: the best graphs of that number", curve_chart)
+    yield Figure("Time in steps over compiling; the axis does not start at 0", curve_chart)
     yield next_on_the_curve(report)
     yield curve_table(report)
 
 
 def _warm_up(report: Report) -> Iterator[Block]:
     yield ready_sentence(report)
-    yield Figure("Time of the traffic while graphs arrive", warm_up_chart)
+    yield Figure("Time in steps while graphs arrive", warm_up_chart)
     yield warm_up_table(report)
 
 
 def _cases(report: Report) -> Iterator[Block]:
     if any(case.about == "traffic" for case in report.cases):
-        num = count_text(report.num_case_requests)
-        yield f"Other traffic is simulated for the first {num} requests, or half of them each."
+        num = report.num_case_requests
+        first = f"the first {count_text(num)}" if num < report.traffic.num_requests else "all"
+        yield (
+            f"Other traffic is simulated: {first} requests, as they came and, where arrivals are "
+            "known, at other rates; and as many of both halves together."
+        )
     else:
         yield "Other traffic was not simulated."
     if report.cases:

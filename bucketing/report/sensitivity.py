@@ -22,9 +22,9 @@ MAX_REQUESTS = 8000
 
 VARIED = (0.8, 1.2)
 TERMS = {
-    "fixed": "the fixed part of every step",
-    "rows": "what rows cost",
-    "context": "what cached context costs",
+    "fixed": "fixed part of a step",
+    "rows": "cost of rows",
+    "context": "cost of context",
 }
 
 
@@ -105,13 +105,15 @@ def _traffics(trace: Trace) -> Iterator[tuple[str, Trace]]:
     first = head(trace, MAX_REQUESTS)
     yield "as it came", first
     if first.arrivals_s is not None:
-        for name, factor in (("half as many requests a second", 2.0), ("twice as many", 0.5)):
+        for name, factor in (("half the requests a second", 2.0), ("twice the requests", 0.5)):
             yield name, replace(first, arrivals_s=first.arrivals_s * factor)
     try:
         parts = halves(trace)
     except TraceError:
         return
-    for name, part in zip(("first half", "second half"), parts, strict=True):
+    for name, part in zip(
+        ("first half of the trace", "second half of the trace"), parts, strict=True
+    ):
         yield name, head(part, MAX_REQUESTS // 2)
 
 

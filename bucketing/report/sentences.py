@@ -18,16 +18,17 @@ def verdict(report: Report) -> str:
         waste = percent_text(_time_waste(report))
         return f"The plan's padding takes {waste} more than graphs of every shape would."
     gain, name = default.saved_share, default.name
+    what = f"the {'rows' if report.costs.unit == 'rows' else 'time'} of {name}"
     graphs = f"{graphs_text(plan.num_graphs)} instead of {default.num_graphs}"
     if gain < 0:
         loss = percent_text(plan.seconds / default.seconds - 1)
         return f"The plan takes {loss} more than {name} ({graphs}): keep the default."
     if gain < MIN_GAIN:
         return (
-            f"The plan saves {percent_text(gain)} of the time of {name}, less than "
+            f"The plan saves {percent_text(gain)} of {what}, less than "
             f"{percent_text(MIN_GAIN)} ({graphs}): hardly worth a plan of its own."
         )
-    return f"The plan saves {percent_text(gain)} of the time of {name}, with {graphs}."
+    return f"The plan saves {percent_text(gain)} of {what}, with {graphs}."
 
 
 def step_sentence(report: Report) -> str | None:
@@ -51,7 +52,7 @@ def where_the_time_goes(report: Report) -> Iterator[str]:
     unit = report.costs.unit
     for phase in (report.plan.prefill, report.plan.decode):
         yield (
-            f"{phase.phase}: {count_text(phase.num_steps)} steps in "
+            f"{phase.phase.capitalize()}: {count_text(phase.num_steps)} steps in "
             f"{graphs_text(phase.num_graphs)} take {time_text(phase.seconds, unit)}, "
             f"{percent_text(phase.time_waste)} more than in graphs of exactly their shapes; "
             f"beside every 100 real tokens run {100 * phase.waste:.0f} of padding."
@@ -76,9 +77,8 @@ def who_pays(report: Report) -> str:
 
 def graph_sentence(graph: GraphFacts) -> str:
     """Say what one graph is worth."""
-    serves = (
-        f"{graph_name(graph)} serves {percent_text(graph.step_share)} of the {graph.phase} steps"
-    )
+    name, share = graph_name(graph).capitalize(), percent_text(graph.step_share)
+    serves = f"{name} serves {share} of the {graph.phase} steps"
     if graph.longer_share is None or graph.saved_s is None:
         return f"{serves}; no other holds the largest."
     less = f"{time_text(graph.compile_s)} less of compiling"
@@ -161,8 +161,8 @@ def coverage_sentence(found: Coverage) -> str:
     """Say whether every shape of a phase has a graph."""
     what = "rows" if found.phase == "prefill" else "requests"
     shapes = (
-        f"{found.phase}: 1 to {count_text(found.max_size)} {what} with contexts of 1 to "
-        f"{count_text(found.max_context_len)} tokens are {count_text(found.num_shapes)} shapes"
+        f"{found.phase.capitalize()}: 1 to {count_text(found.max_size)} {what} with contexts of 1 "
+        f"to {count_text(found.max_context_len)} tokens are {count_text(found.num_shapes)} shapes"
     )
     idle = f" Nothing is ever sent to {', '.join(found.idle)}." if found.idle else ""
     if found.is_proven:

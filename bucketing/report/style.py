@@ -26,19 +26,21 @@ header .verdict { font-size: 1.6rem; line-height: 1.25; font-weight: 600; margin
 .soft { color: var(--soft); }
 h2 { font-size: 1.2rem; margin: 0 0 .6rem; }
 section { border-top: 1px solid var(--rule); margin-top: 2rem; padding-top: 1.2rem; }
-section > p { max-width: 46rem; margin: .45rem 0; }
+.words p { max-width: 46rem; margin: 0 0 .6rem; }
 section.warnings { border: 0; border-left: 3px solid var(--bad); padding: .1rem 0 .1rem 1rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: 1px;
+dl { display: grid; grid-template-columns: repeat(8, 1fr); gap: 1px;
   margin: 1.4rem 0 0; background: var(--rule); border: 1px solid var(--rule); }
 dl div { background: var(--page); padding: .6rem .8rem; }
 dt { color: var(--soft); font-size: .82rem; }
 dd { margin: 0; font-size: 1.3rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+.words { min-width: 0; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
-  gap: 1.2rem 2rem; margin: 1rem 0; }
+  gap: 1.2rem 2.5rem; margin: 1rem 0; align-items: start; }
 figure { margin: 0; max-width: 33rem; }
 figcaption { font-size: .9rem; font-weight: 600; margin-bottom: .3rem; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: var(--soft); }
+svg text.note { paint-order: stroke; stroke: var(--page); stroke-width: 5px; fill: var(--ink); }
 svg text.strong { font-weight: 600; fill: var(--ink); }
 .grid { stroke: var(--rule); } .axis { stroke: var(--soft); }
 .limit { stroke: var(--soft); stroke-dasharray: 3 3; }
@@ -63,7 +65,9 @@ td.bar { min-width: 8rem; background: linear-gradient(to left, var(--bar) var(--
   transparent var(--share)); -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 footer { margin-top: 2.5rem; color: var(--soft); font-size: .8rem; overflow-wrap: anywhere; }
+@media (max-width: 60rem) { dl { grid-template-columns: repeat(4, 1fr); } }
 @media (max-width: 40rem) {
+  dl { grid-template-columns: repeat(2, 1fr); } svg text { font-size: 13.5px; }
   body { padding: 1.2rem .9rem 3rem; } header .verdict { font-size: 1.3rem; }
   th, td { padding: .22rem .45rem; }
 }
@@ -71,6 +75,7 @@ footer { margin-top: 2.5rem; color: var(--soft); font-size: .8rem; overflow-wrap
   :root { --page: #fff; --ink: #000; --soft: #444; --rule: #ccc; --panel: #eee;
     --plan: #0b62a4; --default: #8a939c; --prefill: #0b62a4; --decode: #14806f; --bar: #cfe2f1; }
   body { max-width: none; padding: 0; font-size: 10.5pt; }
+  .scroll { overflow: visible; } table { font-size: 8pt; } th, td { padding: .15rem .35rem; }
   figure, tr, dl { break-inside: avoid; } h2, figcaption { break-after: avoid; }
   svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   .figures { grid-template-columns: 1fr 1fr; }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log2, log10
 
-FONT_WIDTH = 6.4
+FONT_WIDTH = 7.0
 """Of a character of the small font, on average, in the units of a drawing."""
 
 
@@ -129,21 +129,24 @@ def path(points: Sequence[tuple[float, float]], kind: str, *, is_steps: bool = F
     return element("path", d=text, class_=kind)
 
 
-def grid(
-    x: Axis, y: Axis, format_x: Callable[[float], str], format_y: Callable[[float], str]
-) -> str:
-    """Return both axes: lines and labels at round values."""
+Format = Callable[[float], str]
+
+
+def grid(x: Axis, y: Axis, format_x: Format | None, format_y: Format | None) -> str:
+    """Return both axes: lines and labels at round values; none of an axis without a format."""
     parts = []
-    for value in y.ticks():
-        at = y.place(value)
-        parts.append(line(x.start, at, x.end, at, "grid"))
-        parts.append(label(x.start - 6, at + 4, format_y(value), anchor="end"))
-    widest = max((len(format_x(value)) for value in x.ticks()), default=1)
-    room = max(2, int((x.end - x.start) / ((widest + 2) * FONT_WIDTH)))
-    for value in x.ticks(min(8, room)):
-        at = x.place(value)
-        parts.append(line(at, y.start, at, y.start + 4, "axis"))
-        parts.append(label(at, y.start + 17, format_x(value), anchor="middle"))
+    if format_y is not None:
+        for value in y.ticks():
+            at = y.place(value)
+            parts.append(line(x.start, at, x.end, at, "grid"))
+            parts.append(label(x.start - 6, at + 4, format_y(value), anchor="end"))
+    if format_x is not None:
+        widest = max((len(format_x(value)) for value in x.ticks()), default=1)
+        room = max(2, int((x.end - x.start) / ((widest + 2) * FONT_WIDTH)))
+        for value in x.ticks(min(8, room)):
+            at = x.place(value)
+            parts.append(line(at, y.start, at, y.start + 4, "axis"))
+            parts.append(label(at, y.start + 17, format_x(value), anchor="middle"))
     parts.append(line(x.start, y.start, x.end, y.start, "axis"))
     return "".join(parts)
 

@@ -17,14 +17,14 @@ class Table:
     head: of the columns.
     rows: of cells; the first of each is a name.
     shares: of the last column's numbers, to be drawn as bars; empty: none.
-    is_long: whether most readers want a few rows of it only.
+    is_drawn: whether a drawing shows the same.
     marked: place of the row of the plan, among others'; None: there is none.
     """
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     shares: tuple[float, ...] = ()
-    is_long: bool = False
+    is_drawn: bool = False
     marked: int | None = None
 
 
@@ -75,7 +75,7 @@ def graphs_table(report: Report, phase: str) -> Table:
         f"takes, {seconds.unit}",
         f"compiling, {compiling.unit}",
         "pays after",
-        "without it",
+        "longer without",
     )
     rows = [
         (
@@ -85,7 +85,7 @@ def graphs_table(report: Report, phase: str) -> Table:
             seconds.number(graph.seconds),
             compiling.number(graph.compile_s),
             "-" if graph.pays_after_s is None else time_text(graph.pays_after_s),
-            "needed" if graph.longer_share is None else f"+ {percent_text(graph.longer_share)}",
+            "needed" if graph.longer_share is None else percent_text(graph.longer_share),
         )
         for graph in graphs
     ]
@@ -101,7 +101,7 @@ def band_table(report: Report, bands: Sequence[Band], what: str, counted: str) -
         head.append("waste of default")
     wasted_s = sum(band.plan_s - band.own_s for band in bands)
     rows = [tuple(_band_cells(band, scale, wasted_s)) for band in bands]
-    return Table(tuple(head), tuple(rows))
+    return Table(tuple(head), tuple(rows), is_drawn=True)
 
 
 def payers_table(report: Report) -> Table:
@@ -180,7 +180,7 @@ def curve_table(report: Report) -> Table:
     ]
     here = chosen_on_curve(report)
     marked = report.curve.index(here) if here in report.curve else None
-    return Table(head, tuple(rows), is_long=True, marked=marked)
+    return Table(head, tuple(rows), is_drawn=True, marked=marked)
 
 
 def warm_up_table(report: Report) -> Table:
@@ -192,7 +192,7 @@ def warm_up_table(report: Report) -> Table:
         for point in report.warm_up
     ]
     head = ("graph", f"compiled after, {walls.unit}", f"traffic, {seconds.unit}")
-    return Table(head, tuple(rows), is_long=True)
+    return Table(head, tuple(rows), is_drawn=True)
 
 
 def _band_cells(band: Band, scale: Scale, wasted_s: float) -> Iterator[str]:

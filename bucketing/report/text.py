@@ -11,18 +11,17 @@ from .tables import Table
 from .values import Report
 
 WIDTH = 100
-NUM_BRIEF_ROWS = 8
+NUM_BRIEF_ROWS = 9
 
 
 def text_report(report: Report) -> str:
-    """Return the report, with a newline at its end. Control characters of names are left out."""
-    name = " ".join(report.traffic.name.split())
-    parts = [_paragraph(f"Plan for {name}: {head_sentence(report)}"), _paragraph(verdict(report))]
+    """Return the report, with a newline at its end."""
+    title = f"Plan for {report.traffic.name}: {head_sentence(report)}"
+    parts = [_paragraph(title), _paragraph(verdict(report))]
     for section in sections(report):
         blocks = [_block(one) for one in section.blocks if not isinstance(one, Figure)]
         parts.append("\n".join([section.title.upper(), *blocks]))
-    printable = (c if c.isprintable() or c == "\n" else "?" for c in "\n\n".join(parts))
-    return "".join(printable) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def _block(block: Block) -> str:
@@ -38,7 +37,7 @@ def _paragraph(text: str) -> str:
 
 def _lines(table: Table) -> Iterator[str]:
     """Write a table; its head takes two lines, and a star is before the plan's row."""
-    places = _brief(table) if table.is_long else range(len(table.rows))
+    places = _brief(table) if table.is_drawn else range(len(table.rows))
     head = [_halves(cell) for cell in table.head]
     lines = [[first for first, _ in head], [second for _, second in head]]
     lines += [list(table.rows[place]) for place in places]

@@ -13,6 +13,8 @@ from .bands import Band, Percentile, WastePoint
 
 Unit = Literal["s", "rows"]
 
+PLAN_NAME = "this plan"
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficFacts:
@@ -78,7 +80,7 @@ class GraphFacts:
         compile_s: of one worker.
         num_bytes: while it is loaded.
         pays_after_s: seconds of such traffic until it saved what compiling it takes; None: never,
-            or nothing else can run its steps.
+            or nothing else can run its steps, or costs count rows.
     """
 
     label: str
