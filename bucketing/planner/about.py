@@ -6,18 +6,21 @@ later, without the traffic.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from math import inf
+from typing import TypeVar
 
 from ..costs.saved import SavedCosts
 from ..plan_file import PlanFileError
+from ..traces.trace import Trace
 from .baselines import Baseline
 from .budget import Bill, Budget
 from .evaluation import PhaseUse
 from .planner import Expectation, Planned, Problem
 from .simulation import Steps
 
+Shape = TypeVar("Shape", bound=tuple[int, ...])
 DIGITS = 9
 """Of numbers that were computed: fewer than sums may differ by on another machine."""
 
@@ -43,10 +46,8 @@ def about_plan(
     return {
         "trace": {
             "name": trace_name,
-            "sha256": problem.trace.sha256,
-            "num_requests": problem.trace.num_requests,
+            **_trace_mapping(problem.trace),
             "window_s": _rounded(steps.seconds),
-            "warnings": list(problem.trace.warnings),
         },
         "costs": dict(costs.data),
         "settings": {**asdict(problem.settings), "must_have": list(problem.settings.must_have)},
@@ -73,6 +74,17 @@ def about_plan(
             for one in baselines
         },
         "steps": steps_mapping(steps),
+        "demand": steps_mapping(planned.demand),
+    }
+
+
+def _trace_mapping(trace: Trace | None) -> dict[str, object]:
+    if trace is None:
+        return {}
+    return {
+        "sha256": trace.sha256,
+        "num_requests": trace.num_requests,
+        "warnings": list(trace.warnings),
     }
 
 
@@ -105,35 +117,63 @@ def budget_mapping(budget: Budget) -> dict[str, object]:
 
 
 def steps_mapping(steps: Steps) -> dict[str, object]:
-    """Return steps as rows of numbers, in order; ``read_steps`` reads them back."""
+    """Return steps as text, a shape and its number on each line; ``read_steps`` reads them back.
+
+    A YAML reader takes seconds for as many lists of numbers.
+    """
     return {
         "seconds": _rounded(steps.seconds),
         "busy_s": _rounded(steps.busy_s),
         "num_preemptions": steps.num_preemptions,
-        "prefill": [[*shape, num] for shape, num in sorted(steps.prefill_shapes.items())],
-        "decode": [[*shape, num] for shape, num in sorted(steps.decode_shapes.items())],
+        "prefill": _text(steps.prefill_shapes),
+        "decode": _text(steps.decode_shapes),
     }
 
 
-def read_steps(about: Mapping[str, object]) -> Steps:
-    """Return the steps that a plan file keeps.
+def read_steps(about: Mapping[str, object], key: str = "steps") -> Steps:
+    """Return steps that a plan file keeps.
+
+    Args:
+        about: of the plan file.
+        key: ``steps``, which it expects to run, or ``demand``, which it was chosen for.
 
     Raises:
         PlanFileError: it keeps none, or they are damaged.
     """
-    given = about.get("steps")
+    given = about.get(key)
     if not isinstance(given, Mapping):
-        raise PlanFileError("about.steps: is missing; the plan was not made by noria plan")
+        raise PlanFileError(f"about.{key}: is missing; the plan was not made by noria plan")
     try:
         return Steps(
-            Counter({(a, b, c, d): num for a, b, c, d, num in given["prefill"]}),
-            Counter({(a, b): num for a, b, num in given["decode"]}),
+            {(a, b, c, d): num for (a, b, c, d), num in _shapes(given["prefill"])},
+            {(a, b): num for (a, b), num in _shapes(given["decode"])},
             float(given["seconds"]),
             float(given["busy_s"]),
             int(given["num_preemptions"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise PlanFileError(f"about.steps: is damaged: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        text = " ".join(str(error).split())
+        raise PlanFileError(f"about.{key}: is damaged: {text:.80}") from None
+
+
+def _text(shapes: Mapping[Shape, float]) -> str:
+    lines = (
+        f"{' '.join(map(str, shape))} {_number_text(num)}" for shape, num in sorted(shapes.items())
+    )
+    return "\n".join(lines)
+
+
+def _number_text(num: float) -> str:
+    return f"{num:.0f}" if float(num).is_integer() else repr(_rounded(num))
+
+
+def _shapes(text: str) -> Iterator[tuple[tuple[int, ...], float]]:
+    for line in text.split("\n") if text else ():
+        *shape, num = line.split(" ")
+        sizes, count = tuple(map(int, shape)), float(num)
+        if min(sizes[:2]) < 1 or min(sizes) < 0 or not 0 <= count < inf:
+            raise ValueError(f"{line!r} is no shape of a step and its number")
+        yield sizes, count
 
 
 def _use_mapping(use: PhaseUse) -> dict[str, object]:

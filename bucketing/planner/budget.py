@@ -138,11 +138,20 @@ def _is_within(bill: Bill, budget: Budget) -> bool:
 
 
 def _smallest_text(options: Sequence[Bill], budget: Budget) -> str:
+    """Say which limits there are, and what they must be at least; each may be met by itself."""
     compile_s = min(bill.compile_s for bill in options) / budget.workers
     num_bytes = min(bill.num_bytes for bill in options)
     num_graphs = min(bill.num_graphs for bill in options)
-    return (
-        f"no plan keeps within {budget.compile_s:g} s of compiling with {budget.workers} workers, "
-        f"{budget.num_bytes:,.0f} bytes and {budget.max_num_graphs:g} graphs: the smallest takes "
-        f"{compile_s:.1f} s, {num_bytes:,.0f} bytes and {num_graphs} graphs"
+    workers = f"{budget.workers} worker{'s' * (budget.workers > 1)}"
+    amounts = (
+        (
+            budget.compile_s,
+            f"{budget.compile_s:g} s of compiling with {workers}",
+            f"{compile_s:.1f} s",
+        ),
+        (budget.num_bytes, f"{budget.num_bytes:,.0f} bytes", f"{num_bytes:,.0f} bytes"),
+        (budget.max_num_graphs, f"{budget.max_num_graphs:g} graphs", f"{num_graphs} graphs"),
     )
+    limited = [(limit, least) for amount, limit, least in amounts if amount < inf]
+    limits, least = (", ".join(column) for column in zip(*limited, strict=True))
+    return f"no plan keeps within {limits}: the smallest takes {least}"

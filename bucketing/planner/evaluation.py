@@ -34,7 +34,7 @@ class Shapes:
     @classmethod
     def of_prefill(cls, steps: Steps) -> Shapes:
         """Return the prefill steps of a simulation."""
-        table = np.array(sorted(steps.prefill_shapes.items()), dtype=object)
+        table = sorted(steps.prefill_shapes.items())
         shapes = np.array([shape for shape, _ in table], dtype=np.int64).reshape(-1, 4)
         weights = np.array([count for _, count in table], dtype=np.float64)
         sizes, tokens, contexts, prefixes = shapes.T
@@ -120,6 +120,13 @@ def use_of_decode(plan: BucketPlan, shapes: Shapes, costs: StepCosts) -> PhaseUs
     times = np.array([[plan.seconds[bucket]] for bucket in plan.decode])
     floor = costs.decode_s(shapes.sizes, shapes.contexts)
     return _use(plan.decode, np.broadcast_to(times, (len(times), len(floor))), shapes, floor)
+
+
+def real_seconds(steps: Steps, costs: StepCosts) -> float:
+    """Return what steps take one after the other in graphs of exactly their shapes."""
+    prefill, decode = Shapes.of_prefill(steps), Shapes.of_decode(steps)
+    seconds = costs.prefill_s(prefill.sizes, prefill.prefixes) @ prefill.weights
+    return float(seconds + costs.decode_s(decode.sizes, decode.contexts) @ decode.weights)
 
 
 def _use(buckets: Sequence[Bucket], times: Floats, shapes: Shapes, floor: Floats) -> PhaseUse:

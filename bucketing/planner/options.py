@@ -10,15 +10,20 @@ import numpy as np
 from ..buckets import Bucket, DecodeBucket, PrefillBucket
 from ..costs.cost import StepCosts
 from ..costs.reads import charged_prefix
+from ..ladder import powers_of_two
 from ..plan import PlanLimits
 from ..sets.cover_search import best_covering_sizes
 from ..sets.decode import DecodeSet, best_list, best_product, best_ragged
 from ..sets.demand import DecodeDemand, Floats, Ints, PrefillDemand
 from ..sets.prefill import best_sizes, candidate_sizes
+from ..sets.proof import prove
 from ..sets.substitution import substitute
 from .budget import Option
 from .settings import PlanSettings, context_candidates, seqs_candidates
 from .smoothing import smoothed_decode, smoothed_prefill
+
+MAX_COVERING = 8
+"""Prefill sizes for covering: more save little, and the search for them takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +58,13 @@ class Chooser:
 
     def covering(self, demand: PrefillDemand) -> tuple[Option, ...]:
         """Return good prefill sets where the waiting rows are covered by several chunks."""
-        sizes = self._sizes()
+        sizes, must_have = self._sizes(), self.settings.must_have
         found = best_covering_sizes(
             self._seen(demand, sizes),
             sizes,
             self.costs,
-            max_num=self.settings.max_num_graphs,
-            must_have=self.settings.must_have,
+            max_num=max(len(must_have), min(self.settings.max_num_graphs, MAX_COVERING)),
+            must_have=must_have,
             prefix=self.settings.prefix,
             context_len=self.limits.max_model_len,
         )
@@ -89,8 +94,30 @@ class Chooser:
             fees=self._decode_fees(),
             deadline_s=self.settings.search_s,
         )
+        if self.settings.prove_s:
+            found = prove(
+                found,
+                self._seen_decode(demand),
+                self.costs,
+                num_seqs=seqs_candidates(self.limits),
+                contexts=context_candidates(self.limits),
+                fees=self._decode_fees(),
+                max_s=self.settings.prove_s,
+            )
         gap = max(0.0, found.total / found.bound - 1) if found.bound else None
         return Option(self._decode_buckets(found), found.cost), gap
+
+    def unknown_decode(self) -> tuple[Option, ...]:
+        """Return sets for traffic whose decode steps nobody knows, the finest first.
+
+        These are powers of two of requests, then every second of them and so on.
+        """
+        sizes = powers_of_two(1, self.limits.max_num_seqs)
+        context = self.limits.max_model_len
+        return tuple(
+            Option(tuple(self._decode(size, context) for size in sizes[::-1][::step][::-1]), 0.0)
+            for step in range(1, len(sizes) + 1)
+        )
 
     def prefill_s(self, sizes: Ints) -> Floats:
         """Return the seconds of a step of each size, which starts a prompt."""

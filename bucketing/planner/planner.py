@@ -5,7 +5,7 @@ Faster steps change who runs beside whom, hence the second round; how much it ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,8 +18,9 @@ from ..policy import FillPolicy, StepPolicy
 from ..sets.covering import cover_table
 from ..sets.demand import Ints
 from ..traces.trace import Trace
-from .budget import Bill, Budget, Option, bills, choose, pareto
-from .evaluation import PhaseUse, Shapes, use_of_decode, use_of_prefill
+from .budget import Bill, Budget, BudgetError, Option, bills, choose, pareto
+from .evaluation import PhaseUse, Shapes, real_seconds, use_of_decode, use_of_prefill
+from .given_steps import cut_steps
 from .options import Chooser
 from .order import WarmUpPoint, warm_up_order
 from .settings import PlanSettings, context_step
@@ -33,22 +34,37 @@ class Problem:
     """What a plan is made for.
 
     Attributes:
-        trace: single requests with output lengths, which fit ``limits``.
+        trace: single requests with output lengths, which fit ``limits``; anything, or None, where
+            ``steps`` are given.
         limits: of the engine.
         costs: of steps.
         fees: of graphs.
         budget: for all graphs.
         settings: what may be chosen.
         num_blocks: of the KV cache; None: never too few.
+        steps: that run instead of the trace's, as prompts fill the largest graph. Without decode
+            steps nothing is known of them: decode graphs are powers of two then.
     """
 
-    trace: Trace
+    trace: Trace | None
     limits: PlanLimits
     costs: StepCosts
     fees: GraphFees
     budget: Budget = field(default_factory=Budget)
     settings: PlanSettings = field(default_factory=PlanSettings)
     num_blocks: int | None = None
+    steps: Steps | None = None
+
+    @property
+    def requests(self) -> Trace:
+        """The trace, for those who cannot do without.
+
+        Raises:
+            ValueError: only its steps are known.
+        """
+        if self.trace is None:
+            raise ValueError("the requests are not known, only the steps that they led to")
+        return self.trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +89,8 @@ class Planned:
     Attributes:
         plan: for the engine.
         expected: what it does with the traffic.
+        demand: steps that it was chosen for: those of real times, in which prompts fill the
+            largest graph.
         bill: what it costs.
         front: bills that nothing beats, from few graphs to many.
         order: graphs as they are worth compiling, with what the traffic takes after each.
@@ -83,6 +101,7 @@ class Planned:
 
     plan: PlanFile
     expected: Expectation
+    demand: Steps
     bill: Bill
     front: tuple[Bill, ...]
     order: tuple[WarmUpPoint, ...]
@@ -98,13 +117,17 @@ def make_plan(problem: Problem) -> Planned:
         ValueError: the trace cannot be simulated, see ``simulate``.
     """
     before = _choose(problem, RealShapes(problem.costs))
-    last = _improved(problem, _choose(problem, _filling_times(problem, before.plan)))
+    after = before
+    if problem.steps is None:
+        after = _choose(problem, _filling_times(problem, before.plan))
+    last = _improved(problem, after)
     expected = expectation(problem, last.plan)
     prefill, decode = Shapes.of_prefill(expected.steps), Shapes.of_decode(expected.steps)
     order = warm_up_order(last.plan.bucket_plan(), prefill, decode, problem.fees.compile_s)
     return Planned(
         plan=replace(last.plan, order=tuple(point.label for point in order)),
         expected=expected,
+        demand=last.steps,
         bill=last.bill,
         front=last.front,
         order=order,
@@ -122,6 +145,11 @@ def expectation(problem: Problem, plan: PlanFile) -> Expectation:
         prefill=use_of_prefill(buckets, Shapes.of_prefill(steps), problem.costs),
         decode=use_of_decode(buckets, Shapes.of_decode(steps), problem.costs),
     )
+
+
+def demand_of(problem: Problem) -> Steps:
+    """Return the steps of the traffic if there were a graph for every shape."""
+    return _simulated(problem, _fill(problem.limits), RealShapes(problem.costs))
 
 
 def plan_of(
@@ -156,19 +184,34 @@ class _Round:
 
 def _choose(problem: Problem, times: StepTimes) -> _Round:
     """Choose for the steps that the traffic leads to if steps take these times."""
-    limits = problem.limits
-    steps = _simulated(problem, _fill(limits), times)
-    window_s = max(steps.seconds, steps.busy_s)
-    chooser = _chooser(problem, window_s)
-    policies: dict[PolicyName, tuple[Option, ...]] = {}
+    steps = _simulated(problem, _fill(problem.limits), times)
+    chooser = _chooser(problem, _window_s(problem, steps))
+    policies: dict[PolicyName, Sequence[Option]] = {}
     if problem.settings.policy != "cover":
         policies["fill"] = chooser.padded(steps.prefill)
     if problem.settings.policy != "fill":
         policies["cover"] = chooser.covering(steps.prefill)
-    decode = chooser.decode(steps.decode)
+    known = chooser.decode(steps.decode) if steps.decode_shapes else ()
+    alternatives = [known] if known else [(one,) for one in chooser.unknown_decode()]
+    for decode in alternatives[:-1]:
+        try:
+            return _chosen(problem, steps, policies, decode)
+        except BudgetError:
+            continue
+    return _chosen(problem, steps, policies, alternatives[-1])
+
+
+def _chosen(
+    problem: Problem,
+    steps: Steps,
+    policies: Mapping[PolicyName, Sequence[Option]],
+    decode: Sequence[Option],
+) -> _Round:
+    """Return the best pair of options within the budget, of all policies."""
+    budget, window_s = problem.budget, _window_s(problem, steps)
     every = {name: bills(options, decode, problem.fees) for name, options in policies.items()}
-    chosen = {name: choose(found, problem.budget, window_s) for name, found in every.items()}
-    name = min(chosen, key=lambda one: chosen[one].total_s(problem.budget, window_s))
+    chosen = {name: choose(found, budget, window_s) for name, found in every.items()}
+    name = min(chosen, key=lambda one: chosen[one].total_s(budget, window_s))
     bill = chosen[name]
     plan = plan_of(problem, bill.prefill.buckets, bill.decode.buckets, name)
     return _Round(steps, plan, bill, pareto(every[name]))
@@ -177,11 +220,18 @@ def _choose(problem: Problem, times: StepTimes) -> _Round:
 def _improved(problem: Problem, found: _Round) -> _Round:
     """Return the round with the best decode set of as many graphs that the search finds."""
     steps = found.steps
-    chooser = _chooser(problem, max(steps.seconds, steps.busy_s))
+    if not steps.decode_shapes:
+        return found
+    chooser = _chooser(problem, _window_s(problem, steps))
     decode, gap = chooser.improved(found.bill.decode, steps.decode)
     bill = bills([found.bill.prefill], [decode], problem.fees)[0]
     plan = plan_of(problem, bill.prefill.buckets, decode.buckets, found.plan.policy)
     return replace(found, plan=plan, bill=bill, decode_gap=gap)
+
+
+def _window_s(problem: Problem, steps: Steps) -> float:
+    """Return the seconds that steps stand for: at least what they take one after the other."""
+    return max(steps.seconds, steps.busy_s or real_seconds(steps, problem.costs))
 
 
 def _fill(limits: PlanLimits) -> FillPolicy:
@@ -219,6 +269,8 @@ def _times(problem: Problem, plan: PlanFile) -> StepTimes:
 
 def _simulated(problem: Problem, policy: StepPolicy, times: StepTimes) -> Steps:
     limits = problem.limits
+    if problem.steps is not None:
+        return cut_steps(problem.steps, policy, limits)
     service = ServiceLimits(
         max_num_seqs=limits.max_num_seqs,
         max_model_len=limits.max_model_len,
@@ -227,7 +279,7 @@ def _simulated(problem: Problem, policy: StepPolicy, times: StepTimes) -> Steps:
         num_blocks=problem.num_blocks,
     )
     step = context_step(limits)
-    return simulate(problem.trace, service, policy, times, context_step=step)
+    return simulate(problem.requests, service, policy, times, context_step=step)
 
 
 def _chunks(problem: Problem, sizes: Ints) -> tuple[tuple[int, int], ...]:

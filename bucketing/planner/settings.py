@@ -32,6 +32,7 @@ class PlanSettings:
     unseen_share: share of the steps that is taken to be of any shape, see ``smoothing``.
     max_num_graphs: most graphs of a phase that are looked at.
     search_s: seconds that the search for a better decode set may take.
+    prove_s: seconds that a proof of it by integer programming may take, which needs scipy; 0: none.
     """
 
     policy: Policy = "auto"
@@ -42,7 +43,8 @@ class PlanSettings:
     max_ratio: float | None = 2.5
     unseen_share: float = DEFAULT_SHARE
     max_num_graphs: int = 24
-    search_s: float = 8.0
+    search_s: float = 4.0
+    prove_s: float = 0.0
 
 
 def seqs_candidates(limits: PlanLimits) -> Ints:

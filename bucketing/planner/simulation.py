@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -27,22 +28,24 @@ WATERMARK = 0.01
 
 _INDEX = attrgetter("index")
 
+PrefillShape = tuple[int, int, int, int]
+"""Rows, tokens, longest context, cached tokens that a row attends to on average."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
     """What ran.
 
     Attributes:
-        prefill_shapes: steps by (rows, tokens, longest context, cached tokens that a row attends
-            to on average).
+        prefill_shapes: steps by ``PrefillShape``.
         decode_shapes: steps by (requests, longest context, rounded up to the resolution).
         seconds: from the first arrival to the end.
-        busy_s: of them in steps.
+        busy_s: of them in steps; 0 where nobody knows.
         num_preemptions: how often a request started again.
     """
 
-    prefill_shapes: Counter[tuple[int, int, int, int]]
-    decode_shapes: Counter[tuple[int, int]]
+    prefill_shapes: Mapping[PrefillShape, float]
+    decode_shapes: Mapping[tuple[int, int], float]
     seconds: float
     busy_s: float
     num_preemptions: int
@@ -112,7 +115,7 @@ class _Service:
         self._next = 0
         self._waiting: list[SimulatedRequest] = []
         self._running: list[SimulatedRequest] = []
-        self._prefill_shapes: Counter[tuple[int, int, int, int]] = Counter()
+        self._prefill_shapes: Counter[PrefillShape] = Counter()
         self._decode_shapes: Counter[tuple[int, int]] = Counter()
         self._now = self._busy_s = 0.0
         self._num_preemptions = 0

@@ -40,7 +40,7 @@ class Lots:
 
 def prompts_alone(problem: Problem, plan: PlanFile, default: PlanFile | None) -> Lots:
     """Return the prompts of the traffic, each as if it ran alone."""
-    sizes, counts = np.unique(problem.trace.prompt_lens, return_counts=True)
+    sizes, counts = np.unique(problem.requests.prompt_lens, return_counts=True)
     costs, prefix, limits = problem.costs, problem.settings.prefix, problem.limits
     room = (limits.max_prefill_tokens, limits.max_model_len)
     return Lots(

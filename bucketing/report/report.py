@@ -82,7 +82,7 @@ def report_of(
         prefixes=tuple(_prefix_facts(problem, planned, Shapes.of_prefill(steps))),
         rules=_rules(problem, planned, others),
         cases=tuple(_cases(problem, planned, default, has_traffic_cases)),
-        num_case_requests=min(MAX_REQUESTS, len(problem.trace.prompt_lens)),
+        num_case_requests=min(MAX_REQUESTS, len(problem.requests.prompt_lens)),
         proof=Proof(
             policy=planned.plan.policy,
             prefill="exact" if planned.plan.policy == "fill" else "searched",
@@ -124,13 +124,13 @@ def _traffic_facts(problem: Problem, expected: Expectation, name: str) -> Traffi
     steps = expected.steps
     return TrafficFacts(
         name=printable(name),
-        sha256=printable(problem.trace.sha256),
-        num_requests=len(problem.trace.prompt_lens),
+        sha256=printable(problem.requests.sha256),
+        num_requests=len(problem.requests.prompt_lens),
         window_s=steps.seconds,
         busy_s=steps.busy_s,
         mean_num_seqs=steps.mean_num_seqs,
         num_preemptions=steps.num_preemptions,
-        warnings=tuple(map(printable, problem.trace.warnings)),
+        warnings=tuple(map(printable, problem.requests.warnings)),
     )
 
 

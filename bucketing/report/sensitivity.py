@@ -95,7 +95,7 @@ def cost_cases(
 
 def traffic_cases(problem: Problem, plan: PlanFile, default: PlanFile | None) -> Iterator[Case]:
     """Return what the plans do with other traffic, simulated."""
-    for name, trace in _traffics(problem.trace):
+    for name, trace in _traffics(problem.requests):
         other = replace(problem, trace=trace)
         base = None if default is None else _found(expectation(other, default))
         yield _case("traffic", name, _found(expectation(other, plan)), base)
