@@ -5,32 +5,38 @@ Needs no torch and no weights: a plan is made on machines that have neither.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..bucketing import PlanLimits
-from ..bucketing.costs.devices import CPU_FEES, SHEETS, DeviceSheet, device_sheet, read_sheet
 from ..bucketing.costs.model_shape import ModelShape
 from ..bucketing.costs.saved import SavedCosts
+from ..bucketing.plan_file import PolicyName
 from ..bucketing.planner.budget import Budget
+from ..bucketing.planner.given_steps import counted_steps, steps_of_lengths
 from ..bucketing.planner.planner import Problem
 from ..bucketing.planner.settings import DecodeShape, PlanSettings, Policy
+from ..bucketing.planner.simulation import Steps
+from ..bucketing.traces.counters import Counters
 from ..bucketing.traces.selection import fit_to_limits, head, scale, take
 from ..bucketing.traces.trace import Trace, TraceError
 from .config import Config
 from .errors import ConfigError, ModelError, NoriaError
 from .models.sizes import read_sizes_of
+from .plan_costs import planned_costs
 from .planning import plan_limits
-from .settings import NEURON_BACKENDS
-from .step_costs import CONTEXT_READS, model_shape, read_costs
+from .step_costs import CONTEXT_READS, model_shape
 from .target_shapes import target_shapes
-from .yaml_reader import read_yaml
 
 GRANULARITY = 16
 """Prefill sizes are multiples of it on targets that have no tile."""
+COUNTED = "these are the steps that an engine counted; when they ran is not known"
+LENGTHS_ONLY = (
+    "the traffic has lengths of prompts, but no single requests with outputs: each prompt is taken "
+    "to run alone, cut at the largest step, and decode graphs are powers of two"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +66,7 @@ class PlanOptions:
     decode_shape: DecodeShape = "ragged"
     max_ratio: float | None = 2.5
     must_have: tuple[int, ...] = ()
-    search_s: float = 8.0
+    search_s: float = 4.0
     prove_s: float = 0.0
     scale: bool = False
     head: int | None = None
@@ -81,43 +87,84 @@ class PlanTask:
     notes: tuple[str, ...]
 
 
-def plan_task(config: Config, trace: Trace, options: PlanOptions) -> PlanTask:
+def plan_task(
+    config: Config,
+    trace: Trace | None,
+    options: PlanOptions,
+    *,
+    counters: Counters | None = None,
+    counted_policy: PolicyName = "fill",
+) -> PlanTask:
     """Return what is to be planned. Files of costs and the model's configuration are read here.
+
+    Args:
+        config: with the limits.
+        trace: traffic; None only beside counters.
+        options: what else is asked for.
+        counters: of an engine, whose steps count instead of the trace.
+        counted_policy: of this engine.
 
     Raises:
         NoriaError: in one line: a file, an option or the traffic does not fit.
     """
     limits = planned_limits(config)
     _check_must_have(options.must_have, limits)
-    costs, shape, notes = planned_costs(config, options)
-    num_blocks = _num_blocks(config, shape)
-    try:
-        fitting = _fitting(trace, limits, num_blocks, options)
-    except TraceError as error:
-        raise NoriaError(str(error)) from None
-    policy = options.policy
-    if costs.steps.source == "tokens":  # steps cost nothing besides rows: the smallest would do all
-        fitting = replace(fitting, arrivals_s=None)
-        policy = "fill" if policy == "auto" else policy
-    settings = PlanSettings(
-        policy=policy,
-        prefix=CONTEXT_READS[config.backend].prefix,
-        decode_shape=options.decode_shape,
-        granularity=granularity(limits),
-        must_have=options.must_have,
-        max_ratio=options.max_ratio,
-        search_s=options.search_s,
+    costs, shape, note = planned_costs(
+        config, path=options.costs, fitted=options.fitted, device=options.device
     )
+    notes = [note]
+    num_blocks = _num_blocks(config, shape)
+    steps: Steps | None
+    if counters is not None:
+        trace, steps = counters.requests, _counted(counters, limits, counted_policy)
+        notes.append(COUNTED)
+    else:
+        assert trace is not None
+        trace = _fitting(trace, limits, num_blocks, options)
+        steps = None if is_single_requests(trace) else steps_of_lengths(trace, limits)
+        notes += [] if steps is None else [LENGTHS_ONLY]
+    settings = _settings(config, options, limits)
+    if costs.steps.source == "tokens":  # steps cost nothing besides rows: the smallest would do all
+        trace = None if trace is None else replace(trace, arrivals_s=None)
+        settings = replace(settings, policy="cover" if options.policy == "cover" else "fill")
     problem = Problem(
-        trace=fitting,
+        trace=trace,
         limits=limits,
         costs=costs.steps,
         fees=costs.fees,
         budget=options.budget,
         settings=settings,
         num_blocks=num_blocks,
+        steps=steps,
     )
-    return PlanTask(problem, costs, notes)
+    return PlanTask(problem, costs, tuple(notes))
+
+
+def _settings(config: Config, options: PlanOptions, limits: PlanLimits) -> PlanSettings:
+    return PlanSettings(
+        policy=options.policy,
+        prefix=CONTEXT_READS[config.backend].prefix,
+        decode_shape=options.decode_shape,
+        granularity=granularity(limits),
+        must_have=options.must_have,
+        max_ratio=options.max_ratio,
+        search_s=options.search_s,
+        prove_s=options.prove_s,
+    )
+
+
+def _counted(counters: Counters, limits: PlanLimits, policy: PolicyName) -> Steps:
+    try:
+        return counted_steps(counters, limits, policy)
+    except ValueError as error:
+        raise NoriaError(f"--trace: {error}") from None
+
+
+def is_single_requests(trace: Trace) -> bool:
+    """Tell whether the steps of a trace can be simulated."""
+    return trace.output_lens is not None and (
+        trace.weights is None or bool((trace.weights == 1).all())
+    )
 
 
 def planned_limits(config: Config) -> PlanLimits:
@@ -129,76 +176,6 @@ def planned_limits(config: Config) -> PlanLimits:
 def granularity(limits: PlanLimits) -> int:
     """Return what prefill sizes are multiples of: the target's tile, or 16 rows."""
     return limits.prefill_tile if limits.prefill_tile > 1 else GRANULARITY
-
-
-def planned_costs(
-    config: Config, options: PlanOptions
-) -> tuple[SavedCosts, ModelShape | None, tuple[str, ...]]:
-    """Return costs, the sizes of the model if they were read, and what to say of the costs.
-
-    Raises:
-        NoriaError: a file or a name is wrong, or its costs are another model's.
-    """
-    if options.costs is not None:
-        if options.device is not None:
-            raise ConfigError("--device: is given, and --costs is, too; give only one of them")
-        return _measured_costs(config, options.costs, fitted=options.fitted)
-    if options.fitted:
-        raise ConfigError("--fitted: needs --costs, a file of measured steps to fit to")
-    if options.device is None and config.backend not in NEURON_BACKENDS:
-        return SavedCosts.tokens(CPU_FEES), None, (_nothing_measured(config),)
-    sheet = _sheet(str(config.target) if options.device is None else options.device)
-    shape = model_shape(config, read_sizes_of(config.model))
-    try:
-        costs = SavedCosts.roofline(
-            shape, sheet, config.dtype, num_logits_rows=config.max_num_prefill_seqs
-        )
-    except ValueError as error:
-        raise ConfigError(f"--device: {error}") from None
-    note = f"nothing was measured: seconds are those of a roofline of {sheet.name}"
-    return costs, shape, (note,)
-
-
-def _measured_costs(
-    config: Config, path: Path, *, fitted: bool
-) -> tuple[SavedCosts, ModelShape, tuple[str, ...]]:
-    table = read_costs(path)
-    shape = model_shape(config, read_sizes_of(config.model))
-    try:
-        if table.device.backend != config.backend:
-            raise ValueError(
-                f"costs were measured on backend {table.device.backend}, not {config.backend}"
-            )
-        table.check_same(table.device, model=shape, dtype=config.dtype)
-        costs = SavedCosts.of_table(table, fitted=fitted)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    error_share = costs.steps.error_share
-    error_text = "" if error_share is None else f", {error_share:.1%} off on average"
-    note = f"seconds are {costs.steps.source} on {table.device}{error_text}"
-    return costs, shape, (note,)
-
-
-def _nothing_measured(config: Config) -> str:
-    return (
-        f"nothing was measured on this {config.backend}, so a step is taken to cost its rows, "
-        "whatever its context, prompts fill the largest graph, and arrivals do not count: all "
-        "requests wait from the start. For a "
-        "plan in seconds run noria bench shapes CONFIG -o costs.json first, and give --costs"
-    )
-
-
-def _sheet(name: str) -> DeviceSheet:
-    """Return the sheet of that name, or the one in a file."""
-    try:
-        if name not in SHEETS and os.path.isfile(name):
-            return read_sheet(read_yaml(name))
-        return device_sheet(name)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        problem = " ".join(str(error).split())
-        raise ConfigError(f"--device: {problem}, or the path of a file with a sheet") from None
 
 
 def _check_must_have(sizes: tuple[int, ...], limits: PlanLimits) -> None:
@@ -238,14 +215,30 @@ def _shape_if_known(config: Config) -> ModelShape | None:
 def _fitting(
     trace: Trace, limits: PlanLimits, num_blocks: int | None, options: PlanOptions
 ) -> Trace:
-    """Return the requests that an engine would run, with warnings about all others."""
+    """Return the requests that an engine would run, with warnings about all others.
+
+    Raises:
+        NoriaError: there are none.
+    """
+    try:
+        return _fitting_blocks(
+            _fitting_length(trace, limits, options), limits.block_size, num_blocks
+        )
+    except TraceError as error:
+        raise NoriaError(str(error)) from None
+
+
+def _fitting_length(trace: Trace, limits: PlanLimits, options: PlanOptions) -> Trace:
     first = trace if options.head is None else head(trace, options.head)
     if options.scale:
         first = scale(first, limits.max_model_len)
-    fitting = fit_to_limits(first, limits.max_model_len)
+    return fit_to_limits(first, limits.max_model_len)
+
+
+def _fitting_blocks(fitting: Trace, block_size: int, num_blocks: int | None) -> Trace:
     if num_blocks is None or fitting.output_lens is None:
         return fitting
-    blocks = -(-(fitting.prompt_lens + fitting.output_lens) // limits.block_size)
+    blocks = -(-(fitting.prompt_lens + fitting.output_lens) // block_size)
     is_fit = blocks <= num_blocks - 1
     if is_fit.all():
         return fitting

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import IO
 
 from ..bucketing.traces.counters import Counters, read_counters
-from ..bucketing.traces.readers import read_trace
+from ..bucketing.traces.readers import QUOTED_VERSION_KEY, read_trace
 from ..bucketing.traces.text import TraceText
 from ..bucketing.traces.trace import Trace, TraceError
 from .errors import NoriaError
 from .text_files import open_text
+
+HEAD_BYTES = 4096
+"""Of a file of counters, which say in the first of them that they are some."""
 
 
 def read_trace_file(path: Path) -> Trace:
@@ -33,6 +36,16 @@ def read_counters_file(path: Path) -> Counters:
     """
     with _trace_file(path) as stream:
         return read_counters(TraceText.read(stream, str(path)))
+
+
+def holds_counters(path: Path) -> bool:
+    """Tell whether a file looks like counters of a run.
+
+    Raises:
+        NoriaError: it cannot be read.
+    """
+    with _trace_file(path) as stream:
+        return QUOTED_VERSION_KEY in stream.read(HEAD_BYTES)
 
 
 @contextmanager

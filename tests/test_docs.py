@@ -29,6 +29,7 @@ from noria.runtime.yaml_reader import parse_yaml
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "configuration.md"
+PLANNING = ROOT / "docs" / "planning.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TABLE = re.compile(r"(<!-- settings:.*?-->\n)(.*?)(<!-- end of settings -->)", re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
@@ -103,6 +104,23 @@ def test_the_plan_of_the_guide_is_what_is_printed(tmp_path: Path) -> None:
     file.write_text(textwrap.dedent(example[0]), encoding="utf-8")
 
     assert plan_lines(file) <= lines_of(GUIDE)
+
+
+def test_the_page_about_planning_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config, trace = ROOT / "configs" / "llama3-8b-trn2.yaml", ROOT / "examples/traces/chat.csv.gz"
+    options = ["--workers", "4", "--compile-budget", "5m", "--search", "10m", "-o", "plan.yaml"]
+    questions = ["--max-graphs", "4", "--max-model-len", "4096", "--drop", "decode_s4_c4096"]
+    questions += ["--add", "1024", "--add", "12x4096"]
+
+    made = CliRunner().invoke(main, ["plan", str(config), "--trace", str(trace), *options])
+    asked = CliRunner().invoke(main, ["whatif", "plan.yaml", *questions])
+
+    printed = {line.strip() for line in (made.stdout + asked.stdout).splitlines()}
+    assert printed <= lines_of(PLANNING)
+    assert len(asked.stdout.splitlines()) == 7
 
 
 def test_the_plan_file_of_the_guide_is_one() -> None:

@@ -11,6 +11,7 @@ from ..errors import NoriaError
 from .bench import bench
 from .check import check
 from .compile import compile_graphs
+from .drift import drift
 from .export import export
 from .failures import EXIT_STATUSES, INTERRUPTED, UserMistake, plain_warnings, user_stdout
 from .fetch import fetch
@@ -18,6 +19,7 @@ from .generate import generate
 from .kernels import kernels
 from .plan import plan
 from .set_commands import bundle, cache, unbundle, verify
+from .whatif import whatif
 
 
 class Commands(click.Group):
@@ -56,7 +58,7 @@ def show_version() -> None:
 
 
 COMMANDS = (
-    *(check, plan, export, fetch, compile_graphs, generate, bench, kernels),
+    *(check, plan, whatif, drift, export, fetch, compile_graphs, generate, bench, kernels),
     *(verify, bundle, unbundle, cache),
 )
 for command in COMMANDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +12,7 @@ from ...bucketing import BucketPlan, GraphRow, PlanFile, PlanLimits, PlanTable, 
 from ..config import Config, load_config
 from ..planning import bucket_plan, plan_limits
 from ..target_shapes import target_shapes
+from .plan_options import plan_options, refuse_without_traffic
 from .tables import format_table, percent
 
 HEADER = (
@@ -27,15 +29,26 @@ HEADER = (
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-def plan(config: Path, as_json: bool) -> None:
-    """Show the graphs that a configuration compiles.
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@plan_options
+def plan(config: Path, as_json: bool, **given: Any) -> None:
+    """Show the graphs that a configuration compiles, or make a plan from traffic.
 
-    Padding is the share of a graph's rows that hold no token: at worst when a step has the
-    smallest need for which the graph is chosen; expected where all its needs are as frequent.
-    Work is relative to the largest graph of the same phase, in seconds where a plan knows them;
-    where prompt_logprobs is listed, score graphs are a phase, too. Needs no model.
+    Without traffic: padding is the share of a graph's rows that hold no token: at worst when a
+    step has the smallest need for which the graph is chosen; expected where all its needs are as
+    frequent. Work is relative to the largest graph of the same phase, in seconds where a plan
+    knows them; where prompt_logprobs is listed, score graphs are a phase, too. Needs no model.
+
+    With --trace or --traffic: chooses the graphs that serve this traffic in the least time, within
+    the budget, and writes a plan that the setting buckets may name. Needs the model's config.json,
+    but neither weights nor a device. Times are 90s, 15m or 24h, sizes 512MiB or 2GiB.
     """
+    if given["trace"] is not None or given["traffic"] is not None:
+        from .plan_traffic import plan_for_traffic
+
+        plan_for_traffic(config, {**given, "as_json": as_json})
+        return
+    refuse_without_traffic()
     settings = load_config(config)
     table = describe(*plan_config(settings))
     click.echo(_as_json(table, settings) if as_json else _as_text(table, settings))

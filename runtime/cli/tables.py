@@ -30,6 +30,15 @@ def percent(share: float) -> str:
     return f"{value:.1f}%"
 
 
+def waste_text(share: float, time_share: float) -> str:
+    """Return a waste of tokens, and in brackets that of time, which rounding may leave below 0.
+
+    >>> waste_text(0.5, -1e-17)
+    '50.0% (0.0%)'
+    """
+    return f"{percent(max(0.0, share))} ({percent(max(0.0, time_share))})"
+
+
 def size_text(num_bytes: int) -> str:
     """Return bytes as text.
 

@@ -1,0 +1,164 @@
+"""Plans from traffic: what ``noria plan`` does with a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...bucketing import PlanFile
+from ..config import Config, parse_config
+from ..errors import ConfigError
+from ..plan_setting import KEY, plan_path, read_buckets, with_plan
+from ..yaml_reader import read_yaml
+from .failures import UserMistake, user_file
+
+if TYPE_CHECKING:
+    from ...bucketing.plan_file import PolicyName
+    from ...bucketing.traces.trace import Trace
+    from .traffic import TokenIds
+
+NEED_TRAFFIC = "needs traffic to plan for: --trace FILE, or --traffic and the name of a family"
+
+
+def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
+    """Make a plan, write it and say what it is worth.
+
+    Args:
+        config: file of the configuration.
+        given: options of the command, by their names.
+    """
+    from ..plan_files import write_plan
+    from ..plan_making import make_planned_file
+    from ..plan_problem import plan_task
+    from ..trace_files import holds_counters, read_counters_file
+    from .plan_summary import summary_json, summary_text
+
+    output = given["output"]
+    if output is not None and not output.parent.is_dir():  # said before seconds are spent
+        raise UserMistake(f"{output}: there is no folder {output.parent}")
+    settings, policy = _settings(config)
+    options = _options(given)
+    if given["trace"] is not None and given["traffic"] is None and holds_counters(given["trace"]):
+        counters = read_counters_file(given["trace"])
+        task, name = (
+            plan_task(settings, None, options, counters=counters, counted_policy=policy),
+            given["trace"].name,
+        )
+    else:
+        trace, name = read_or_draw(settings, given["trace"], given["traffic"], chat=given["chat"])
+        task = plan_task(settings, trace, options)
+    made = make_planned_file(task, trace_name=name)
+    if output is not None:
+        with user_file(output):
+            write_plan(made.file, output)
+    click.echo(summary_json(made) if given["as_json"] else summary_text(made, output))
+
+
+def _settings(path: Path) -> tuple[Config, PolicyName]:
+    """Read a configuration without the plan that it may name, and the policy of that one.
+
+    The plan may not be there yet, or be one for other limits, which is why a new one is made.
+    """
+    given = read_yaml(path)
+    is_plan = plan_path(given) is not None
+    if not isinstance(given, Mapping) or not (is_plan or isinstance(given.get(KEY), Mapping)):
+        return parse_config(given, source=str(path)), "fill"
+    settings = {key: value for key, value in given.items() if key != KEY}
+    return parse_config(settings, source=str(path)), _policy(given, path.parent)
+
+
+def _policy(settings: Mapping[str, object], folder: Path) -> PolicyName:
+    try:
+        found = with_plan(settings, folder)
+        assert isinstance(found, Mapping)
+        plan = read_buckets(KEY, found[KEY])
+    except (ConfigError, KeyError):
+        return "fill"
+    return plan.policy if isinstance(plan, PlanFile) else "fill"
+
+
+def read_or_draw(
+    config: Config, path: Path | None, family: str | None, *, chat: bool = False
+) -> tuple[Trace, str]:
+    """Return the traffic of a file or of a family, and its name for people.
+
+    Raises:
+        UserMistake: neither or both are given, or the file holds nothing that can run.
+        NoriaError: it is no trace.
+    """
+    from ...bucketing.traces.families import draw_trace
+    from .traffic import read_traffic
+
+    if (path is None) == (family is None):
+        both = path is not None
+        raise UserMistake(f"--trace: {'is given, and --traffic is, too' if both else NEED_TRAFFIC}")
+    if path is None:
+        return draw_trace(str(family)), f"synthetic {family}"
+    with user_file(path):
+        trace = read_traffic(path, lambda: _tokenizer(config), config.sampling, chat=chat)
+    return trace, path.name
+
+
+def _tokenizer(config: Config) -> TokenIds:
+    """Load what counts the tokens of prompts."""
+    from ..models.sources import open_model
+    from ..request_texts import RequestTexts
+
+    source = open_model(config.model, tokenizer=config.tokenizer)
+    texts = RequestTexts(
+        source.tokenizer,
+        vocab_size=source.architecture.vocab_size,
+        end_token_ids=source.eos_token_ids,
+    )
+    return texts.token_ids
+
+
+def _options(given: Mapping[str, Any]) -> Any:
+    from ...bucketing.planner.budget import Budget
+    from ..plan_problem import PlanOptions
+
+    if given["prove"]:
+        _require_scipy()
+    budget = Budget(
+        compile_s=_or(given["compile_budget"], inf),
+        workers=given["workers"],
+        num_bytes=_or(given["memory"], inf),
+        max_num_graphs=_or(given["max_graphs"], inf),
+        horizon_s=given["horizon"],
+    )
+    rail = given["guard_rail"]
+    names = ("costs", "fitted", "device", "policy", "decode_shape", "scale", "head")
+    options = PlanOptions(
+        **{name: given[name] for name in names},
+        budget=budget,
+        must_have=tuple(map(int, given["must_have"])),
+        max_ratio=None if rail == "off" else _ratio(rail),
+        prove_s=given["prove_for"] if given["prove"] else 0.0,
+    )
+    return options if given["search"] is None else replace(options, search_s=given["search"])
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 1 < ratio < inf:
+        raise UserMistake(f"--guard-rail: is {text!r:.60}; must be a number above 1, or off")
+    return ratio
+
+
+def _require_scipy() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("scipy") is None:
+        raise UserMistake("--prove: needs scipy; run: pip install 'noria[prove]'")

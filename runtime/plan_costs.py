@@ -1,0 +1,92 @@
+"""Costs that a plan is made with: measured ones, those of a device sheet, or rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..bucketing.costs.devices import CPU_FEES, SHEETS, DeviceSheet, device_sheet, read_sheet
+from ..bucketing.costs.model_shape import ModelShape
+from ..bucketing.costs.saved import SavedCosts
+from .config import Config
+from .errors import ConfigError
+from .models.sizes import read_sizes_of
+from .settings import NEURON_BACKENDS
+from .step_costs import model_shape, read_costs
+from .yaml_reader import read_yaml
+
+
+def planned_costs(
+    config: Config, *, path: Path | None, fitted: bool, device: str | None
+) -> tuple[SavedCosts, ModelShape | None, str]:
+    """Return costs, the sizes of the model if they were read, and what to say of the costs.
+
+    Args:
+        config: names the model and the target.
+        path: file of measured costs; None: those of a device sheet.
+        fitted: take from the file what a model of a few terms says, not curves through it.
+        device: name of a sheet or a file with one; None: the target of the configuration.
+
+    Raises:
+        NoriaError: a file or a name is wrong, or its costs are another model's.
+    """
+    if path is not None:
+        if device is not None:
+            raise ConfigError("--device: is given, and --costs is, too; give only one of them")
+        return _measured_costs(config, path, fitted=fitted)
+    if fitted:
+        raise ConfigError("--fitted: needs --costs, a file of measured steps to fit to")
+    if device is None and config.backend not in NEURON_BACKENDS:
+        return SavedCosts.tokens(CPU_FEES), None, _nothing_measured(config)
+    sheet = _sheet(str(config.target) if device is None else device)
+    shape = model_shape(config, read_sizes_of(config.model))
+    try:
+        costs = SavedCosts.roofline(
+            shape, sheet, config.dtype, num_logits_rows=config.max_num_prefill_seqs
+        )
+    except ValueError as error:
+        raise ConfigError(f"--device: {error}") from None
+    note = f"nothing was measured: seconds are those of a roofline of {sheet.name}"
+    return costs, shape, note
+
+
+def _measured_costs(
+    config: Config, path: Path, *, fitted: bool
+) -> tuple[SavedCosts, ModelShape, str]:
+    table = read_costs(path)
+    shape = model_shape(config, read_sizes_of(config.model))
+    try:
+        if table.device.backend != config.backend:
+            raise ValueError(
+                f"costs were measured on backend {table.device.backend}, not {config.backend}"
+            )
+        table.check_same(table.device, model=shape, dtype=config.dtype)
+        costs = SavedCosts.of_table(table, fitted=fitted)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    error_share = costs.steps.error_share
+    error_text = "" if error_share is None else f", {error_share:.1%} off on average"
+    note = f"seconds are {costs.steps.source} on {table.device}{error_text}"
+    return costs, shape, note
+
+
+def _nothing_measured(config: Config) -> str:
+    return (
+        f"nothing was measured on this {config.backend}, so a step is taken to cost its rows, "
+        "whatever its context, prompts fill the largest graph, and arrivals do not count: all "
+        "requests wait from the start. For a "
+        "plan in seconds run noria bench shapes CONFIG -o costs.json first, and give --costs"
+    )
+
+
+def _sheet(name: str) -> DeviceSheet:
+    """Return the sheet of that name, or the one in a file."""
+    try:
+        if name not in SHEETS and os.path.isfile(name):
+            return read_sheet(read_yaml(name))
+        return device_sheet(name)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        problem = " ".join(str(error).split())
+        raise ConfigError(f"--device: {problem}, or the path of a file with a sheet") from None
