@@ -70,8 +70,8 @@ def saved_traffic(plan: PlanFile) -> Traffic | None:
     if not needed <= about.keys():
         return None
     costs = SavedCosts.read(about["costs"])
-    demand = {"steps": about.get("demand", about["steps"])}
-    return Traffic(read_steps(about), read_steps(demand), costs.steps, costs.fees)
+    demand = read_steps(about, "demand" if "demand" in about else "steps")
+    return Traffic(read_steps(about), demand, costs.steps, costs.fees)
 
 
 def export(

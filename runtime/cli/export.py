@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...bucketing import PlanFile
 from ...bucketing.planner.targets import TARGETS
 from ..errors import NoriaError
-from ..yaml_reader import read_yaml
 from .tables import format_table
 
 if TYPE_CHECKING:
@@ -48,13 +46,13 @@ def export(plan: Path, target: str, keep_sizes: bool) -> None:
 
 def _exported(path: Path, target: str, keep_sizes: bool) -> Export:
     from ...bucketing.planner import exports
+    from ..plan_files import read_plan
 
-    data = read_yaml(path)
+    plan = read_plan(path)
     try:
-        plan = PlanFile.from_mapping(data)
         traffic = exports.saved_traffic(plan)
         return exports.export(plan, target, traffic, keeps_sizes=keep_sizes)
-    except (ValueError, OverflowError) as error:  # also numbers that no plan can have
+    except ValueError as error:
         raise NoriaError(f"{path}: {' '.join(str(error).split())}") from None
 
 

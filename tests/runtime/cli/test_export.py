@@ -151,3 +151,19 @@ def test_no_file_and_no_target_are_mistakes(run: Run, tmp_path: Path) -> None:
     assert (missing.exit_code, without.exit_code) == (2, 2)
     assert "none.yaml" in missing.stderr
     assert "vllm-gaudi" in without.stderr
+
+
+def test_a_plan_of_noria_plan_has_a_price_for_every_engine(
+    run: Run, make_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    plan = tmp_path / "made.yaml"
+    options = ["--traffic", "chat", "--scale", "--head", 100, "--policy", "cover", "--search", "1s"]
+    made = run("plan", make_config(), *options, "--device", "trn2", "-o", plan)
+    assert made.exit_code == 0, made.stderr
+
+    for target in TARGETS:
+        result = run("export", plan, "--to", target)
+
+        assert result.exit_code == 0, result.stderr
+        assert "the plan does not say what traffic" not in result.stderr
+        assert result.stderr.splitlines()[3].startswith("the plan ")
