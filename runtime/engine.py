@@ -7,8 +7,10 @@ other.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -166,13 +168,17 @@ class Engine:
                 self._forget(request)
         return updated
 
-    def wait_for_graphs(self) -> None:
+    def wait_for_graphs(self, timeout_s: float = math.inf) -> None:
         """Take all graphs that are still to come; others may run steps meanwhile.
+
+        Args:
+            timeout_s: seconds after which those that are not there are waited for no more.
 
         Raises:
             SetError: some will never come; the engine goes on without them.
         """
-        while self._arrivals.num_pending:
+        end = time.monotonic() + timeout_s
+        while self._arrivals.num_pending and time.monotonic() < end:
             with self.lock, held_interrupts():
                 has_changed = self._arrivals.adopt(self._kv_cache)
             if not has_changed:

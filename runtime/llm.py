@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -72,13 +73,16 @@ class LLM:
         """End the processes that still compile graphs; generating goes on with those there are."""
         self._close()
 
-    def wait_for_graphs(self) -> None:
+    def wait_for_graphs(self, timeout_s: float = math.inf) -> None:
         """Wait until every graph of the plan is there, as measuring needs.
+
+        Args:
+            timeout_s: seconds after which it goes on without those that are not.
 
         Raises:
             SetError: some will never be there, and why; the others are.
         """
-        self._engine.wait_for_graphs()
+        self._engine.wait_for_graphs(timeout_s)
 
     @property
     def default_params(self) -> SamplingParams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import Config, parse_config
+from ..errors import NoriaError
 from ..interrupts import held_interrupts
 from ..yaml_reader import read_yaml
 from .failures import EXIT_STATUSES, SOME_FAILED
@@ -19,6 +21,9 @@ from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
 from .result_file import Result, ResultWriter, open_results
 from .summary import Tally, summary_text
+
+FILL_S = 20.0
+"""Seconds after a run that are given to graphs that are still being compiled."""
 
 if TYPE_CHECKING:
     from ..llm import LLM
@@ -100,6 +105,7 @@ def generate(
             llm = LLM(settings, progress=progress)
         with llm:
             tally = _run(llm, lines, writer)
+            _fill_local_set(llm)
     if tally.num_failed:
         click.get_current_context().exit(SOME_FAILED)
 
@@ -143,6 +149,23 @@ def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
         text = summary_text(tally, llm.loaded.runner, seconds, num_pending=num_pending)
         click.echo(text, err=True)
     return tally
+
+
+def _fill_local_set(llm: LLM) -> None:
+    """Let graphs that are nearly there be finished: a short run would leave each start as cold.
+
+    An interrupt ends only the waiting: all results are written.
+    """
+    num_pending = llm.loaded.arrivals.num_pending
+    if not num_pending:
+        return
+    click.echo(
+        f"waiting up to {FILL_S:.0f} s for {num_pending} graphs, which later starts load; "
+        "Ctrl-C skips that",
+        err=True,
+    )
+    with suppress(KeyboardInterrupt, NoriaError):  # of failures, warnings have told
+        llm.wait_for_graphs(timeout_s=FILL_S)
 
 
 def _results(llm: LLM, lines: Sequence[PromptLine]) -> Iterator[list[Result]]:

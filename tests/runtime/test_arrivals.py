@@ -348,3 +348,12 @@ def test_nothing_compiles_in_the_process_that_serves(workshop: Workshop, caplog)
 
     assert arriving.graphs.num_compilations == 0
     assert warnings_in(caplog) == []
+
+
+def test_waiting_ends_after_its_time(workshop: Workshop) -> None:
+    arriving = workshop.engine()
+
+    arriving.engine.wait_for_graphs(timeout_s=0)
+
+    assert arriving.arrivals.num_pending == NUM_LATER
+    assert arriving.compiling.num_waits == 0
