@@ -44,6 +44,15 @@ def test_only_what_is_new_is_compiled() -> None:
     assert found.pays_back_s == pytest.approx(found.compile_s * 209 / 39)
 
 
+def test_what_the_new_plan_has_no_use_for_is_dropped() -> None:
+    steps = replace(STEPS, prefill_shapes={(64, 64, 64, 0): 3}, decode_shapes={(4, 64): 2})
+
+    found = drift(PROBLEM, PLAN, steps)
+
+    assert [bucket.label for bucket in found.dropped] == ["prefill_t16_c64", "decode_s1_c64"]
+    assert (found.added, found.compile_s) == ((), 0.0)
+
+
 def test_the_window_says_how_much_time_the_steps_stand_for() -> None:
     found = drift(PROBLEM, PLAN, STEPS, window_s=3600.0)
 
