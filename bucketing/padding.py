@@ -135,7 +135,7 @@ class PaddingCounter:
 
     def __init__(self) -> None:
         """Start with no step."""
-        self._by_bucket: dict[Bucket, StepPadding] = {}
+        self._sums: dict[Bucket, list[int]] = {}
 
     def add(self, bucket: Bucket, num_actual_tokens: int) -> None:
         """Count one step.
@@ -143,15 +143,22 @@ class PaddingCounter:
         Raises:
             ValueError: the tokens do not fit the bucket; nothing is counted.
         """
-        step = StepPadding.of_step(bucket, num_actual_tokens)
-        self._by_bucket[bucket] = self._by_bucket.get(bucket, StepPadding()) + step
+        num_pad_tokens(num_actual_tokens, bucket)
+        sums = self._sums.get(bucket)
+        if sums is None:
+            sums = self._sums[bucket] = [0, 0]
+        sums[0] += 1
+        sums[1] += num_actual_tokens
 
     @property
     def by_bucket(self) -> Mapping[Bucket, StepPadding]:
-        """A copy of the sums, for buckets that ran."""
-        return dict(self._by_bucket)
+        """The sums so far, for buckets that ran."""
+        return {
+            bucket: StepPadding(num_steps, num_actual, num_steps * bucket.num_rows)
+            for bucket, (num_steps, num_actual) in self._sums.items()
+        }
 
     @property
     def total(self) -> StepPadding:
         """The sum over all buckets."""
-        return sum(self._by_bucket.values(), StepPadding())
+        return sum(self.by_bucket.values(), StepPadding())

@@ -86,6 +86,7 @@ class Engine:
             arrivals: of graphs that are still to come; None: all are there.
         """
         self.limits = limits
+        self.counters = runner.counters
         self._scheduler = scheduler
         self._runner = runner
         self._kv_cache = kv_cache
@@ -166,6 +167,9 @@ class Engine:
                 updated.append(request)
             if request.is_finished:
                 self._forget(request)
+                if request.finish_reason is not FinishReason.ERROR:
+                    num_output = len(request.output_token_ids)
+                    self.counters.add_request(request.num_prompt_tokens, num_output)
         return updated
 
     def wait_for_graphs(self, timeout_s: float = math.inf) -> None:

@@ -17,6 +17,7 @@ from .errors import NoriaError, RequestError
 from .graphs import Progress
 from .interrupts import held_interrupts
 from .loading import LoadedEngine, load_engine
+from .metrics import metrics_text
 from .outputs import RequestOutput
 from .prompts import Prompt, prompt_list
 from .request import Request
@@ -88,6 +89,24 @@ class LLM:
     def default_params(self) -> SamplingParams:
         """Sampling settings of requests that bring none: the configuration's."""
         return self.config.sampling
+
+    @property
+    def counters(self) -> dict[str, object]:
+        """What ran so far, as plain data: steps by shape, graphs, lengths of finished requests.
+
+        Written as JSON it is what ``noria generate --counters`` writes, and traffic to plan for.
+        """
+        with self._engine.lock:
+            return self._engine.counters.to_mapping()
+
+    def metrics_text(self) -> str:
+        """Return what ran so far in the text format of Prometheus.
+
+        Raises:
+            NoriaError: prometheus_client is not installed.
+        """
+        with self._engine.lock:
+            return metrics_text(self._engine.counters)
 
     def generate(
         self,

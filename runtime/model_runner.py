@@ -6,7 +6,7 @@ It knows tensors and buckets, never queues.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..bucketing import Bucket, BucketPlan, PaddingCounter, decode_context_need, packed_len
@@ -15,6 +15,7 @@ from .graphs import CompiledGraph, CompiledGraphs
 from .model_inputs import fill_step
 from .sampled_token import SampledToken, TokenLogprobs
 from .scheduler_output import Phase, SchedulerOutput
+from .step_counters import StepCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,51 +27,64 @@ class StepResult:
 
 
 class ModelRunner:
-    """Executes steps on compiled graphs and counts what padding they ran."""
+    """Executes steps on compiled graphs and counts them."""
 
     def __init__(self, plan: BucketPlan, graphs: CompiledGraphs, layout: GraphLayout) -> None:
         """Run the graphs of this plan; all of them must be compiled."""
         self._plan = plan
         self._graphs = graphs
         self.layout = layout
-        self._pick = {
-            Phase.PREFILL: self._pick_prefill,
-            Phase.SCORE: self._pick_score,
-            Phase.DECODE: self._pick_decode,
+        self.counters = StepCounters.of_plan(plan, layout.groups[0].block_size)
+        self._pick: Mapping[Phase, Callable[[BucketPlan, int, int], Bucket]] = {
+            Phase.PREFILL: BucketPlan.pick_prefill,
+            Phase.SCORE: BucketPlan.pick_score,
+            Phase.DECODE: BucketPlan.pick_decode,
+        }
+        self._need = {
+            Phase.PREFILL: self._prefill_need,
+            Phase.SCORE: self._prefill_need,
+            Phase.DECODE: _decode_need,
         }
         self._finish = {
             Phase.PREFILL: self._draw,
             Phase.SCORE: self._score,
             Phase.DECODE: self._draw,
         }
-        self.padding = PaddingCounter()
-        self._seconds: dict[Bucket, float] = {}
+
+    @property
+    def padding(self) -> PaddingCounter:
+        """Real tokens and padding of the steps so far."""
+        return self.counters.padding
 
     def use(self, plan: BucketPlan) -> None:
         """Run the graphs of this plan from now on; all of them must be there."""
         self._plan = plan
 
     def execute(self, output: SchedulerOutput) -> list[StepResult]:
-        """Run the step and return what it gives each request, in order."""
+        """Run the step and return what it gives each request, in order.
+
+        A step is counted when it has ended, with its seconds: inputs, graph and sampling.
+        """
         start = time.perf_counter()
-        graph = self._graphs.models[self._pick[output.phase](output)]
+        size, context_len = self._need[output.phase](output)
+        graph = self._graphs.models[self._pick[output.phase](self._plan, size, context_len)]
         self._graphs.copier.run(output.block_copies)
         self.run_graph(graph, output)
         results = self._finish[output.phase](graph, output)
-        seconds = self._seconds.get(graph.bucket, 0.0) + time.perf_counter() - start
-        self._seconds[graph.bucket] = seconds
+        self.counters.add_step(
+            graph.bucket,
+            size,
+            context_len,
+            num_tokens=output.num_scheduled_tokens,
+            num_requests=len(output.requests),
+            seconds=time.perf_counter() - start,
+        )
         return results
-
-    @property
-    def seconds_by_bucket(self) -> Mapping[Bucket, float]:
-        """Seconds that the steps of each bucket took: inputs, graph and sampling."""
-        return self._seconds
 
     def run_graph(self, graph: CompiledGraph, output: SchedulerOutput) -> None:
         """Write the step into the graph's buffers and run it; logits stay in its buffer."""
         fill_step(graph.arrays, output, graph.spec, self.layout)
         graph.run()
-        self.padding.add(graph.bucket, output.num_scheduled_tokens)
 
     def _draw(self, graph: CompiledGraph, output: SchedulerOutput) -> list[StepResult]:
         """Draw the next token of the requests that have come to their last one."""
@@ -94,19 +108,14 @@ class ModelRunner:
             for request in output.requests
         ]
 
-    def _pick_prefill(self, output: SchedulerOutput) -> Bucket:
-        return self._plan.pick_prefill(*self._prefill_need(output))
-
-    def _pick_score(self, output: SchedulerOutput) -> Bucket:
-        return self._plan.pick_score(*self._prefill_need(output))
-
     def _prefill_need(self, output: SchedulerOutput) -> tuple[int, int]:
         """Return the rows that the step takes, and its longest context."""
         lengths = [len(request.token_ids) for request in output.requests]
         context_len = max(request.num_context_tokens for request in output.requests)
         return packed_len(lengths, self.layout.prefill_tile), context_len
 
-    def _pick_decode(self, output: SchedulerOutput) -> Bucket:
-        computed = max(request.num_computed_tokens for request in output.requests)
-        need = decode_context_need(computed, num_speculative_tokens=0)
-        return self._plan.pick_decode(len(output.requests), need)
+
+def _decode_need(output: SchedulerOutput) -> tuple[int, int]:
+    """Return the requests of the step, and its longest context."""
+    computed = max(request.num_computed_tokens for request in output.requests)
+    return len(output.requests), decode_context_need(computed, num_speculative_tokens=0)

@@ -152,10 +152,10 @@ class _Steps:
             for index in range(num_seqs):
                 engine.submit(self._prompt(index), PARAMS)
             while engine.has_unfinished:
-                before, start = dict(runner.seconds_by_bucket), time.perf_counter()
+                before, start = dict(runner.counters.seconds_by_bucket), time.perf_counter()
                 engine.step()
                 seconds = time.perf_counter() - start
-                for bucket, total in runner.seconds_by_bucket.items():
+                for bucket, total in runner.counters.seconds_by_bucket.items():
                     executed = total - before.get(bucket, 0.0)
                     if executed:
                         self._times.setdefault(bucket, []).append((seconds, executed))

@@ -15,11 +15,13 @@ import click
 from ..config import Config, parse_config
 from ..errors import NoriaError
 from ..interrupts import held_interrupts
+from ..plan_setting import plan_path
 from ..yaml_reader import read_yaml
 from .failures import EXIT_STATUSES, SOME_FAILED
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
 from .result_file import Result, ResultWriter, open_results
+from .run_reports import open_reports
 from .summary import Tally, summary_text
 
 FILL_S = 20.0
@@ -57,6 +59,18 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Compile nothing: refuse what the set lacks, and say which fields of the key differ.",
 )
+@click.option(
+    "--counters",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write which steps ran, for how long, and lengths of requests: traffic to plan for.",
+)
+@click.option(
+    "--metrics",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write tokens, padding and seconds of each graph as Prometheus reads them.",
+)
 @click.option("--chat", is_flag=True, help="Make each text the user's message of a chat.")
 @click.option("--max-tokens", type=int, help="Most new tokens per prompt.")
 @click.option("--temperature", type=float, help="0 takes the likeliest token.")
@@ -70,6 +84,8 @@ def generate(
     *,
     compiled: Path | None,
     require_compiled: bool,
+    counters: Path | None,
+    metrics: Path | None,
     chat: bool,
     **sampling: float | None,
 ) -> None:
@@ -93,34 +109,44 @@ def generate(
     samples, also where one of them failed. Without -o, texts are printed in the order of the
     prompts.
     """
-    settings = _settings(config, compiled, require_compiled)
+    written = _written(config, compiled, require_compiled)
+    settings = parse_config(written, source=str(config), folder=config.parent)
     given = {key: value for key, value in sampling.items() if value is not None}
     params = replace(settings.sampling, **given)  # type: ignore[arg-type]
     lines = read_prompts(prompts, params, chat=chat)
-    inputs = {"prompts": prompts, "configuration": config, **_model_files(settings)}
-    with open_results(output, inputs) as writer:
+    inputs = {"prompts": prompts, "configuration": config, **_named_files(settings)}
+    if plan_path(written) is not None:
+        inputs["plan"] = config.parent / expanduser(str(plan_path(written)))
+    results = {"results": None if str(output) == "-" else output}
+    with (
+        open_results(output, inputs) as writer,
+        open_reports(counters, metrics, {**inputs, **results}) as write_reports,
+    ):
         from ..llm import LLM
 
         with show_progress("graphs") as progress:
             llm = LLM(settings, progress=progress)
         with llm:
-            tally = _run(llm, lines, writer)
+            try:
+                tally = _run(llm, lines, writer)
+            finally:
+                write_reports(llm)
             _fill_local_set(llm)
     if tally.num_failed:
         click.get_current_context().exit(SOME_FAILED)
 
 
-def _settings(path: Path, compiled: Path | None, require_compiled: bool) -> Config:
+def _written(path: Path, compiled: Path | None, require_compiled: bool) -> object:
     """Read the configuration with what the options say about compiled graphs in it."""
     given = read_yaml(path)
     if isinstance(given, Mapping):
         options = {"compiled": str(compiled)} if compiled is not None else {}
         options |= {"compile": "never"} if require_compiled else {}
         given = {**given, **options}
-    return parse_config(given, source=str(path), folder=path.parent)
+    return given
 
 
-def _model_files(settings: Config) -> dict[str, Path]:
+def _named_files(settings: Config) -> dict[str, Path]:
     """Give what the settings name as if it were files here, which it may not be."""
     named = {"model": settings.model, "tokenizer": settings.tokenizer}
     return {key: Path(expanduser(name)) for key, name in named.items() if isinstance(name, str)}
@@ -146,7 +172,7 @@ def _run(llm: LLM, lines: Sequence[PromptLine], writer: ResultWriter) -> Tally:
                     break
     finally:
         seconds, num_pending = time.monotonic() - start, llm.loaded.arrivals.num_pending
-        text = summary_text(tally, llm.loaded.runner, seconds, num_pending=num_pending)
+        text = summary_text(tally, llm.loaded.runner.counters, seconds, num_pending=num_pending)
         click.echo(text, err=True)
     return tally
 

@@ -141,22 +141,27 @@ def open_results(path: Path | None, inputs: Mapping[str, Path]) -> Iterator[Resu
             raise UserMistake("-o -: stdout is closed")
         yield JsonLines(sys.stdout, Path("stdout"), replaces=False)
     else:
-        file = _open_to_append(path, inputs)
+        file = open_to_append(path, inputs)
         try:
-            yield JsonLines(file, path, replaces=_is_regular(file))
+            yield JsonLines(file, path, replaces=is_regular(file))
         finally:
             with user_file(path):  # closing writes again what a full disk refused
                 file.close()
 
 
-def _open_to_append(path: Path, inputs: Mapping[str, Path]) -> TextIO:
+def open_to_append(path: Path, inputs: Mapping[str, Path]) -> TextIO:
+    """Open a file that is written to, locked where it is one that keeps what is written.
+
+    Raises:
+        UserMistake: as for ``open_results``.
+    """
     with user_file(path):
         for name, source in inputs.items():
             if path.exists() and os.path.exists(source) and path.samefile(source):
                 raise UserMistake(f"{path}: is the file of the {name}; write to another one")
         file = path.open("a", encoding="utf-8", newline="\n")
         try:
-            if _is_regular(file):
+            if is_regular(file):
                 _lock(file)
         except BlockingIOError:
             file.close()
@@ -177,7 +182,7 @@ def _lock(file: TextIO) -> None:
             raise
 
 
-def _is_regular(file: TextIO) -> bool:
+def is_regular(file: TextIO) -> bool:
     """Tell files that keep what is written from devices, pipes and terminals."""
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 

@@ -10,7 +10,7 @@ from .result_file import Result
 from .tables import format_table, percent
 
 if TYPE_CHECKING:
-    from ..model_runner import ModelRunner
+    from ..step_counters import StepCounters
 
 HEADER = ("graph", "steps", "tokens", "with padding", "waste")
 
@@ -33,22 +33,24 @@ class Tally:
         self.num_new_tokens += result.num_new_tokens
 
 
-def summary_text(tally: Tally, runner: ModelRunner, seconds: float, *, num_pending: int = 0) -> str:
+def summary_text(
+    tally: Tally, counters: StepCounters, seconds: float, *, num_pending: int = 0
+) -> str:
     """Return the lines shown after a run.
 
     Args:
         tally: the results.
-        runner: counted the steps of the run.
+        counters: of the run's steps.
         seconds: wall time, compilation before it not counted.
         num_pending: graphs that were still being compiled at the end.
     """
-    padding = runner.padding
+    padding = counters.padding
     num_unfinished = tally.num_prompts - tally.num_finished - tally.num_failed
     parts = [f"{tally.num_finished} finished", f"{tally.num_failed} failed"]
     parts += [f"{num_unfinished} unfinished"] if num_unfinished else []
     lines = [f"{tally.num_prompts} prompts: {', '.join(parts)}, in {seconds:.2f} s"]
     lines += [f"{tally.num_new_tokens} new tokens, {_rate(tally.num_new_tokens, seconds)}"]
-    lines += [_phase_text(runner, phase) for phase in ("prefill", "decode")]
+    lines += [_phase_text(counters, phase) for phase in ("prefill", "decode")]
     if num_pending:
         noun, whose = ("graph was", "its") if num_pending == 1 else ("graphs were", "their")
         lines += [f"{num_pending} {noun} still being compiled; larger ones ran in {whose} place"]
@@ -57,12 +59,11 @@ def summary_text(tally: Tally, runner: ModelRunner, seconds: float, *, num_pendi
     return "\n".join(lines)
 
 
-def _phase_text(runner: ModelRunner, phase: str) -> str:
+def _phase_text(counters: StepCounters, phase: str) -> str:
     """Tokens of one phase, and their rate in the time that its own steps took."""
-    steps = {b: step for b, step in runner.padding.by_bucket.items() if b.phase == phase}
-    num_tokens = sum(step.num_actual_tokens for step in steps.values())
-    # A step that was interrupted counts its padding, and ends before its time is known.
-    seconds = sum(runner.seconds_by_bucket.get(bucket, 0.0) for bucket in steps)
+    steps = [one for bucket, one in counters.graphs.items() if bucket.phase == phase]
+    num_tokens = sum(one.real_tokens for one in steps)
+    seconds = sum(one.seconds for one in steps)
     return f"{phase}: {num_tokens} tokens in {seconds:.2f} s, {_rate(num_tokens, seconds)}"
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 import pytest
 
-from noria.bucketing import PaddingCounter
 from noria.runtime.cli.summary import Tally, summary_text
-from noria.runtime.model_runner import ModelRunner
+from noria.runtime.step_counters import StepCounters
 
 
 @pytest.mark.parametrize(
@@ -21,9 +17,9 @@ from noria.runtime.model_runner import ModelRunner
     ],
 )
 def test_graphs_that_were_not_there_are_counted(num_pending: int, line: str | None) -> None:
-    idle = SimpleNamespace(padding=PaddingCounter(), seconds_by_bucket={})
+    idle = StepCounters(max_num_rows=8, max_num_seqs=8, max_model_len=8, block_size=8)
 
-    text = summary_text(Tally(1), cast(ModelRunner, idle), 2.0, num_pending=num_pending)
+    text = summary_text(Tally(1), idle, 2.0, num_pending=num_pending)
 
     found = [one for one in text.splitlines() if "compiled" in one]
     assert found == ([] if line is None else [line])
