@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from .locking import unlock
 from .staging import writing
 
 CLAIM = ".claim-"
@@ -82,4 +83,4 @@ def _release(path: Path, number: int) -> None:
             with suppress(OSError):  # a file without a lock claims nothing
                 path.unlink()
     finally:
-        os.close(number)
+        unlock(number)

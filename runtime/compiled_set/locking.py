@@ -17,7 +17,8 @@ LOCK = ".lock"
 def write_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of ``folder``, which must be there; waits for it.
 
-    A process that is forked meanwhile holds it too, one that is spawned does not.
+    A process that is forked meanwhile holds it too, until the block ends here; one that is
+    spawned does not.
 
     Raises:
         SetError: nothing can be written there.
@@ -27,7 +28,7 @@ def write_lock(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        os.close(number)
+        unlock(number)
 
 
 @contextmanager
@@ -40,6 +41,14 @@ def quiet(folder: Path) -> Iterator[bool]:
         return
     try:
         yield _share(number)
+    finally:
+        unlock(number)
+
+
+def unlock(number: int) -> None:
+    """End the lock of an open file, and close it; processes forked meanwhile have it open still."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_UN)
     finally:
         os.close(number)
 
