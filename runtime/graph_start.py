@@ -127,8 +127,12 @@ class FillingStart(GraphStart):
         self, plan: BucketPlan, *, graphs: CompiledGraphs, warm_up: WarmUp, runner: ModelRunner
     ) -> Arrivals:
         """Return what brings the graphs that workers compile."""
-        if len(graphs.models) == len(plan.buckets):
+        later = [bucket for bucket in plan.buckets if bucket not in graphs.models]
+        if not later:
             return NoArrivals()
+        self._from_set.leave_to_others(
+            {name: key for one in later for name, key in graphs.listing(one, plan).items()}
+        )
         compiling = BackgroundCompiler(self.local_set, self._recipe)
         return GraphArrivals(plan, compiling, graphs=graphs, warm_up=warm_up, runner=runner)
 

@@ -119,13 +119,25 @@ class FromLocalSet(GraphSource):
         except SetError as error:
             if not self.may_compile:
                 raise
-            if graph.name in self.store.manifest.graphs:
-                LOG.warning("%s; it is compiled again", error)
+            self._warn(graph.name, error)
             return self._compile(graph)
 
     def lacking(self, listed: Mapping[str, Key]) -> list[str]:
         """Return the names of those graphs that are missing or damaged, given names and keys."""
         return [name for name, key in listed.items() if not self.store.has(name, key)]
+
+    def leave_to_others(self, listed: Mapping[str, Key]) -> None:
+        """Warn of those of these graphs that others are to compile although the set has them."""
+        for name in self.lacking(listed):
+            try:
+                self.store.read(name)
+            except SetError as error:
+                self._warn(name, error)
+
+    def _warn(self, name: str, error: SetError) -> None:
+        """Say what is wrong with a graph that was there; that one was never there is no news."""
+        if name in self.store.manifest.graphs:
+            LOG.warning("%s; it is compiled again", error)
 
     def _compile(self, graph: EngineGraph) -> Run:
         start = time.monotonic()

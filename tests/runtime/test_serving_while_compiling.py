@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "sets"
 
 
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
 def num_pending(llm: LLM) -> int:
     return llm.loaded.arrivals.num_pending
 
@@ -83,6 +87,26 @@ def test_an_engine_serves_before_all_is_compiled_and_the_next_finds_all(
     assert len(SetFolder.open(only_set(root)).manifest.graphs) == NUM_GRAPHS
     assert SetFolder.open(only_set(root)).verify() == []
     assert warnings_in(caplog) == []
+
+
+@pytest.mark.parametrize("damage", [cut, Path.unlink], ids=["cut", "gone"])
+def test_e05_a_damaged_entry_that_workers_compile_again_is_named(
+    root: Path, plain, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
+) -> None:
+    """E05: once, as where it is compiled before serving."""
+    with LLM(SETTINGS) as llm:
+        llm.wait_for_graphs()
+    damage(only_set(root) / "graphs" / "decode_s1_c64.graph")
+
+    with LLM(SETTINGS) as llm:
+        assert num_pending(llm) == 1
+        llm.wait_for_graphs()
+
+    assert tokens_of(llm) == plain
+    (warning,) = warnings_in(caplog)
+    assert "decode_s1_c64.graph" in warning
+    assert warning.endswith("it is compiled again")
+    assert SetFolder.open(only_set(root)).verify() == []
 
 
 def test_little_is_compiled_before_serving(
