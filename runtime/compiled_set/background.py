@@ -61,7 +61,9 @@ class BackgroundCompiler:
             self.problem = self.problem or "compiling was stopped"
             self._stop()
             is_over = self._is_over
-        if not is_over and self._thread.ident is not None:
+        # The garbage collector, which may call this, runs in any thread.
+        is_own = self._thread is threading.current_thread()
+        if not is_over and not is_own and self._thread.ident is not None:
             self._thread.join(STOP_S)
 
     def wait_for_news(self, num_seen: int, timeout_s: float) -> int:

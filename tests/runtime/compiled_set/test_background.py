@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from thread_workers import GRAPHS, FakeTracer, steer
@@ -124,6 +124,30 @@ def test_closing_stops_what_is_in_work_and_keeps_what_is_there(
     folder = SetFolder.open(tmp_path / "set")
     assert list(folder.manifest.graphs) == [GRAPHS[0]]
     assert folder.verify() == []
+
+
+def test_the_thread_that_compiles_may_close(
+    tmp_path: Path, tracer: type[FakeTracer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is forgotten is closed by whichever thread collects garbage."""
+    store = local_set(tmp_path)
+    publish = store.publish
+    compiler = BackgroundCompiler(store, RECIPE)
+    monkeypatch.setattr(background, "count_workers", lambda wanted: workers.WorkerCount(1, ""))
+    closed = []
+
+    def publish_and_close(*args: Any, **kinds: Any) -> None:
+        publish(*args, **kinds)
+        compiler.close()
+        closed.append(args[0])
+
+    monkeypatch.setattr(store, "publish", publish_and_close)
+
+    compiler.start()
+    wait_for_end(compiler)
+
+    assert closed == [GRAPHS[0]]
+    assert list(store.manifest.graphs) == [GRAPHS[0]]
 
 
 @pytest.mark.parametrize("is_started", [False, True])
