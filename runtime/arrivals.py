@@ -162,6 +162,7 @@ class GraphArrivals(Arrivals):
             self._pending.pop(bucket, None)
             try:
                 self._graphs.add(bucket)
+                self._graphs.settle()
                 is_right = self._warm_up.admits(self._graphs.models[bucket], blocks)
             except Exception as error:  # whatever is wrong with it, the others serve
                 self._graphs.drop(bucket)
@@ -183,8 +184,9 @@ class GraphArrivals(Arrivals):
             errors = [failed[name] for name in names if name in failed]
             if errors:
                 self._fail([bucket], errors[0])
-        if is_over and self._pending:
-            self._fail([*self._pending], self._compiling.problem or "nobody compiled them")
+        left = [*self._pending]  # at once: another thread may close this
+        if is_over and left:
+            self._fail(left, self._compiling.problem or "nobody compiled them")
 
     def _fail(self, buckets: Sequence[Bucket], reason: str) -> None:
         for bucket in buckets:

@@ -175,6 +175,8 @@ class Engine:
     def wait_for_graphs(self, timeout_s: float = math.inf) -> None:
         """Take all graphs that are still to come; others may run steps meanwhile.
 
+        One of other bits has come, and is not used.
+
         Args:
             timeout_s: seconds after which those that are not there are waited for no more.
 
@@ -182,13 +184,16 @@ class Engine:
             SetError: some will never come; the engine goes on without them.
         """
         end = time.monotonic() + timeout_s
-        while self._arrivals.num_pending and time.monotonic() < end:
-            with self.lock, held_interrupts():
+        while True:
+            with self.lock, held_interrupts():  # another thread may be taking the last one
                 has_changed = self._arrivals.adopt(self._kv_cache)
+                num_pending, failures = self._arrivals.num_pending, [*self._arrivals.failures]
+            if not num_pending or time.monotonic() >= end:
+                break
             if not has_changed:
                 self._arrivals.wait()
-        if self._arrivals.failures:
-            raise SetError("; ".join(self._arrivals.failures))
+        if failures:
+            raise SetError("; ".join(failures))
 
     def cancel(self, request: Request) -> None:
         """End a request now and free its blocks; a finished one is left alone."""

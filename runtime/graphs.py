@@ -138,6 +138,14 @@ class CompiledGraphs:
             raise BackendError(_compile_failure(bucket, error)) from error
         self._models[bucket] = model
 
+    def settle(self) -> None:
+        """Wait until all memory of the graphs is there, which steps would have to wait for.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        self._kernels.settle()
+
     def listing(self, bucket: Bucket, plan: BucketPlan) -> dict[str, Key]:
         """Return names and keys of all graphs that steps of a bucket of this plan run."""
         shape = self._sampler_shape(bucket, plan)

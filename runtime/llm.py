@@ -75,7 +75,7 @@ class LLM:
         self._close()
 
     def wait_for_graphs(self, timeout_s: float = math.inf) -> None:
-        """Wait until every graph of the plan is there, as measuring needs.
+        """Wait until no graph is to come, as measuring needs; those of other bits stay out.
 
         Args:
             timeout_s: seconds after which it goes on without those that are not.
