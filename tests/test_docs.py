@@ -123,6 +123,19 @@ def test_the_page_about_planning_shows_what_is_printed(
     assert len(asked.stdout.splitlines()) == 7
 
 
+def test_the_report_that_is_shown_is_what_is_printed() -> None:
+    config, trace = ROOT / "configs" / "llama3-8b-trn2.yaml", ROOT / "examples/traces/chat.csv.gz"
+    options = ["--workers", "4", "--compile-budget", "5m", "--search", "10m", "--report"]
+
+    shown = CliRunner().invoke(main, ["plan", str(config), "--trace", str(trace), *options]).stdout
+
+    head = [*shown.partition("WARNINGS")[0].splitlines()]
+    head += shown.partition("COMPARISON\n")[2].splitlines()[:6]
+    payers = shown.partition("WHO PAYS\n")[2].splitlines()[:2]
+    assert {line.strip() for line in head} <= lines_of(README)
+    assert {line.strip() for line in payers} <= lines_of(PLANNING)
+
+
 def test_the_plan_file_of_the_guide_is_one() -> None:
     (example,) = code_blocks(GUIDE, "yaml")
 

@@ -14,6 +14,7 @@ from .values import PLAN_NAME, Case, Report, Rule, Unit
 
 WIDTH = 440
 LEFT, RIGHT, TOP = 52, 14, 34
+MAX_BAR = 28
 TALLEST = 1.4
 """Points of the curve that take this much more than its last are not drawn, to show the others."""
 
@@ -101,7 +102,7 @@ def warm_up_chart(report: Report) -> str:
         parts.append(dot(*place, 2.6, "plan", tip))
     x, y = places[0]
     parts.append(dot(x, y, 6, "chosen"))
-    parts.append(label(x + 24, y + 4, f"ready after {time_text(points[0].wall_s)}", kind="note"))
+    parts.append(label(x + 8, y - 9, f"ready after {time_text(points[0].wall_s)}", kind="note"))
     return drawing(WIDTH, 250, "Seconds of the traffic while graphs arrive", parts)
 
 
@@ -175,7 +176,7 @@ def band_chart(report: Report, bands: Sequence[Band], what: str) -> str:
     x = Axis(0, max(1, len(bands)), LEFT, WIDTH - RIGHT)
     parts = [grid(x, y, None, _percent)]
     for at, (band, pair) in enumerate(zip(bands, wastes, strict=True)):
-        width = (x.place(at + 1) - x.place(at)) * 0.72 / len(pair)
+        width = min(MAX_BAR, (x.place(at + 1) - x.place(at)) * 0.72 / len(pair))
         start = (x.place(at) + x.place(at + 1) - width * len(pair)) / 2
         for number, (kind, waste) in enumerate(pair):
             level = y.place(100 * waste)
@@ -184,7 +185,7 @@ def band_chart(report: Report, bands: Sequence[Band], what: str) -> str:
             parts.append(bar(left, level, width - 1, y.start - level, kind, f"{kind}, {tip}"))
         middle = (x.place(at) + x.place(at + 1)) / 2
         parts.append(label(middle, y.start + 17, _short(band.last), anchor="middle"))
-    parts.append(legend(LEFT, 20, _names(report)))
+    parts.append(legend(LEFT, 20, _names(report)[: len(wastes[0])]))
     parts.append(label(WIDTH - RIGHT, 224, f"{what}, up to", anchor="end"))
     return drawing(WIDTH, 232, f"Waste by {what}", parts)
 

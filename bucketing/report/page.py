@@ -32,14 +32,13 @@ def html_report(report: Report) -> str:
 
 
 def _key_figures(report: Report) -> str:
-    bill = report.bill
-    floor_s = report.plan.prefill.floor_s + report.plan.decode.floor_s
+    bill, step_s = report.bill, report.phases[1].step_s
     figures = [
         ("saved", "-" if report.default is None else percent_text(report.default.saved_share)),
-        ("waste", percent_text(report.plan.seconds / floor_s - 1 if floor_s else 0.0)),
+        ("waste", percent_text(report.time_waste)),
         ("graphs", str(bill.num_graphs)),
         ("compiling", time_text(bill.wall_s)),
-        ("decode step", time_text(report.plan.decode.step_s, report.costs.unit)),
+        ("decode step", time_text(step_s, report.costs.unit) if step_s else "-"),
         ("memory", bytes_text(bill.num_bytes)),
         ("ready after", time_text(report.warm_up[0].wall_s)),
         ("shapes covered", "all" if all(one.is_proven for one in report.coverage) else "NOT ALL"),

@@ -13,7 +13,7 @@ from ..planner.evaluation import Shapes
 from ..planner.planner import Problem
 from ..sets.demand import Floats, Ints
 from .bands import Band, Percentile, WastePoint
-from .dispatched import decode_step_s, own_prompt_s, prompt_s
+from .dispatched import decode_step_s, own_prompt_s, prefill_step_s, prompt_s
 
 PERCENTS = (10, 25, 50, 75, 90, 95, 99, 100)
 MAX_BANDS = 9
@@ -40,12 +40,14 @@ class Lots:
 
 def prompts_alone(problem: Problem, plan: PlanFile, default: PlanFile | None) -> Lots:
     """Return the prompts of the traffic, each as if it ran alone."""
-    sizes, counts = np.unique(problem.requests.prompt_lens, return_counts=True)
+    trace = problem.requests
+    sizes, index = np.unique(trace.prompt_lens, return_inverse=True)
+    weights = np.bincount(index.reshape(-1), weights=trace.weights)
     costs, prefix, limits = problem.costs, problem.settings.prefix, problem.limits
     room = (limits.max_prefill_tokens, limits.max_model_len)
     return Lots(
         sizes=sizes,
-        weights=counts.astype(np.float64),
+        weights=weights.astype(np.float64),
         own_s=own_prompt_s(costs, prefix, sizes, room),
         plan_s=prompt_s(plan, costs, prefix, sizes),
         default_s=None if default is None else prompt_s(default, costs, prefix, sizes),
@@ -63,6 +65,13 @@ def decode_lots(
     assert paid[0] is not None
     own = costs.decode_s(shapes.sizes, shapes.contexts)
     return Lots(sizes, shapes.weights, own, paid[0], paid[1])
+
+
+def prefill_lots(shapes: Shapes, costs: StepCosts, plan: PlanFile) -> Lots:
+    """Return the prefill steps of a plan by their rows, which other plans cut otherwise."""
+    paid = prefill_step_s(plan.bucket_plan(), shapes, costs)
+    own = costs.prefill_s(shapes.sizes, shapes.prefixes)
+    return Lots(shapes.sizes, shapes.weights, own, paid, None)
 
 
 def bands(lots: Lots) -> tuple[Band, ...]:

@@ -72,10 +72,11 @@ def head_sentence(report: Report) -> str:
     spent = f"{time_text(traffic.window_s)}, {time_text(traffic.busy_s)} of them in steps"
     if report.costs.unit == "rows":
         spent = f"steps of {time_text(traffic.busy_s, 'rows')}"
-    return (
-        f"{count_text(traffic.num_requests)} requests in {spent}; {traffic.mean_num_seqs:.1f} "
-        "requests a decode step on average."
-    )
+    requests = "Counted steps"
+    if traffic.num_requests is not None:
+        requests = f"{count_text(traffic.num_requests)} requests"
+    running = f"; {traffic.mean_num_seqs:.1f} requests a decode step on average"
+    return f"{requests} in {spent}{running if traffic.mean_num_seqs else ''}."
 
 
 def sections(report: Report) -> Iterator[Section]:
@@ -97,6 +98,10 @@ def sections(report: Report) -> Iterator[Section]:
 def _comparison(report: Report) -> Iterator[Block]:
     yield Figure("Time in steps, by whose graphs run them", rules_chart)
     yield rules_table(report)
+    yield (
+        "All are compared for the same steps: simulated with each, slower graphs would run more "
+        "requests at once, and be as busy in the same hour."
+    )
     yield from where_the_time_goes(report)
     step = step_sentence(report)
     if step is not None:
@@ -109,17 +114,23 @@ def _graphs(report: Report) -> Iterator[Block]:
         "Pays after: so much of this traffic must run until a graph has saved what compiling it "
         "takes, shared by all workers."
     )
-    yield Figure("Decode graphs; area: time in them", decode_map)
+    if report.phases[1].num_steps:
+        yield Figure("Decode graphs; area: time in them", decode_map)
     yield graphs_table(report, "prefill")
     yield graphs_table(report, "decode")
 
 
 def _payers(report: Report) -> Iterator[Block]:
-    yield who_pays(report)
-    yield Figure("Waste of a prompt alone, by percentile", waste_chart)
-    yield payers_table(report)
+    prompts = (report.prompt_bands, "prompt tokens", "prompts")
+    if report.prompt_bands:
+        yield who_pays(report)
+        yield Figure("Waste of a prompt alone, by percentile", waste_chart)
+        yield payers_table(report)
+    else:
+        prompts = (report.row_bands, "prefill rows", "steps")
+        yield "Prompts are not known, only the steps that they led to."
     for bands, what, counted in (
-        (report.prompt_bands, "prompt tokens", "prompts"),
+        prompts,
         (report.request_bands, "decode requests", "steps"),
         (report.context_bands, "decode context", "steps"),
     ):
@@ -148,7 +159,8 @@ def _warm_up(report: Report) -> Iterator[Block]:
 def _cases(report: Report) -> Iterator[Block]:
     if any(case.about == "traffic" for case in report.cases):
         num = report.num_case_requests
-        first = f"the first {count_text(num)}" if num < report.traffic.num_requests else "all"
+        is_part = num < (report.traffic.num_requests or 0)
+        first = f"the first {count_text(num)}" if is_part else "all"
         yield (
             f"Other traffic is simulated: {first} requests, as they came and, where arrivals are "
             "known, at other rates; and as many of both halves together."

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike
 from ..costs.cost import Floats, StepCosts
 from ..plan_file import PlanFile
 from ..planner.evaluation import Shapes
-from ..planner.planner import Expectation, Problem, expectation
+from ..planner.planner import Expectation, Problem, demand_of, expectation
 from ..traces.selection import halves, head
 from ..traces.trace import Trace, TraceError
 from .dispatched import decode_step_s, prefill_step_s
 from .values import Case
 
 MAX_REQUESTS = 8000
-"""Of other traffic that is simulated: twice for each of five cases."""
+"""Of other traffic that is simulated, in each of five cases."""
 
 VARIED = (0.8, 1.2)
 TERMS = {
@@ -80,7 +80,7 @@ def cost_cases(
     plan: tuple[PlanFile, Expectation],
     default: tuple[PlanFile, Expectation] | None,
 ) -> Iterator[Case]:
-    """Return what each plan's own steps take if one term of the costs is other by a fifth.
+    """Return what the same steps take if one term of the costs is other by a fifth.
 
     Graphs are chosen as planned: nobody knows yet. Where costs count rows, there are no terms.
     """
@@ -94,9 +94,10 @@ def cost_cases(
 
 
 def traffic_cases(problem: Problem, plan: PlanFile, default: PlanFile | None) -> Iterator[Case]:
-    """Return what the plans do with other traffic, simulated."""
+    """Return what the plans do with the steps of other traffic, simulated."""
     for name, trace in _traffics(problem.requests):
         other = replace(problem, trace=trace)
+        other = replace(other, steps=demand_of(other))
         base = None if default is None else _found(expectation(other, default))
         yield _case("traffic", name, _found(expectation(other, plan)), base)
 

@@ -15,7 +15,7 @@ def verdict(report: Report) -> str:
     """Say what the plan gains over the default, and plainly when that is little."""
     default, plan = report.default, report.plan
     if default is None:
-        waste = percent_text(_time_waste(report))
+        waste = percent_text(report.time_waste)
         return f"The plan's padding takes {waste} more than graphs of every shape would."
     gain, name = default.saved_share, default.name
     what = f"the {'rows' if report.costs.unit == 'rows' else 'time'} of {name}"
@@ -32,25 +32,23 @@ def verdict(report: Report) -> str:
 
 
 def step_sentence(report: Report) -> str | None:
-    """Say what a decode step takes, which busy seconds alone do not tell.
-
-    An engine that waits for requests is as busy with slow steps: they run more requests at once.
-    """
+    """Say what a decode step takes, beside the default."""
     default, step_s = report.default, report.plan.decode.step_s
     if default is None or report.costs.unit == "rows" or not step_s:
         return None
     return (
-        f"A decode step, and so the next token of every request, takes {time_text(step_s)} on "
-        f"average instead of {time_text(default.decode.step_s)}. Where requests come slower than "
-        "they are served, this counts: slower steps hold more requests and keep an engine no "
-        "busier."
+        f"A decode step, and so the next token of its requests, takes {time_text(step_s)} on "
+        f"average instead of {time_text(default.decode.step_s)}."
     )
 
 
 def where_the_time_goes(report: Report) -> Iterator[str]:
     """Say how much of each phase's time is padding."""
     unit = report.costs.unit
-    for phase in (report.plan.prefill, report.plan.decode):
+    for phase in report.phases:
+        if not phase.num_steps:
+            yield f"{phase.phase.capitalize()}: nothing is known of its steps."
+            continue
         yield (
             f"{phase.phase.capitalize()}: {count_text(phase.num_steps)} steps in "
             f"{graphs_text(phase.num_graphs)} take {time_text(phase.seconds, unit)}, "
@@ -185,7 +183,9 @@ def proof_sentences(report: Report) -> Iterator[str]:
             "Prefill: searched. How each prompt runs in these sizes is exact; the sizes are the "
             "best of a local search, without a bound."
         )
-    if proof.decode_gap is None:
+    if not proof.knows_decode:
+        yield "Decode: powers of two, as nothing is known of its steps."
+    elif proof.decode_gap is None:
         yield f"Decode: the best {proof.decode_shape} set that was found, without a bound."
     elif proof.decode_gap == 0:
         yield "Decode: exact. No other set of as many graphs takes less for these steps."
@@ -224,12 +224,6 @@ def prefix_sentence(report: Report) -> str:
         "max": "all the context that a graph has room for",
     }
     return f"Planned with {report.costs.prefix}: prefill steps read {words[report.costs.prefix]}."
-
-
-def _time_waste(report: Report) -> float:
-    plan = report.plan
-    floor_s = plan.prefill.floor_s + plan.decode.floor_s
-    return plan.seconds / floor_s - 1 if floor_s else 0.0
 
 
 def chosen_on_curve(report: Report) -> BillFacts:

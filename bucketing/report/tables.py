@@ -97,7 +97,7 @@ def band_table(report: Report, bands: Sequence[Band], what: str, counted: str) -
     unit = report.costs.unit
     scale = Scale.of_times([band.plan_s for band in bands], unit)
     head = [what, counted, f"plan, {scale.unit}", "of all waste", "waste"]
-    if report.default is not None:
+    if any(band.default_s is not None for band in bands):
         head.append("waste of default")
     wasted_s = sum(band.plan_s - band.own_s for band in bands)
     rows = [tuple(_band_cells(band, scale, wasted_s)) for band in bands]
@@ -107,18 +107,17 @@ def band_table(report: Report, bands: Sequence[Band], what: str, counted: str) -
 def payers_table(report: Report) -> Table:
     """Show what prompts of some lengths take alone."""
     unit: Unit = report.costs.unit
-    scale = Scale.of_times([payer.plan_s for payer in report.payers], unit)
-    head = ["prompts up to", "tokens", f"own, {scale.unit}", f"plan, {scale.unit}"]
+    head = ["prompts up to", "tokens", "own time", "with plan"]
     if report.default is not None:
-        head.append(f"default, {scale.unit}")
+        head.append("with default")
     head += ["waste is up to"] + (["of default"] if report.default is not None else [])
     wastes = {point.percent: point for point in report.wastes}
     rows = []
     for payer in report.payers:
         waste = wastes[payer.percent]
         cells = [f"{payer.percent} %", count_text(payer.prompt_len)]
-        cells += [scale.number(payer.own_s), scale.number(payer.plan_s)]
-        cells += [] if payer.default_s is None else [scale.number(payer.default_s)]
+        cells += [time_text(payer.own_s, unit), time_text(payer.plan_s, unit)]
+        cells += [] if payer.default_s is None else [time_text(payer.default_s, unit)]
         cells += [percent_text(waste.plan)]
         cells += [] if waste.default is None else [percent_text(waste.default)]
         rows.append(tuple(cells))

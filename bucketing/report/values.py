@@ -18,11 +18,14 @@ PLAN_NAME = "this plan"
 
 @dataclass(frozen=True, slots=True)
 class TrafficFacts:
-    """The traffic. ``window_s``: from the first arrival to the end, ``busy_s``: of it in steps."""
+    """The traffic. ``window_s``: from the first arrival to the end, ``busy_s``: of it in steps.
+
+    ``num_requests`` is None where only the steps are known.
+    """
 
     name: str
     sha256: str
-    num_requests: int
+    num_requests: float | None
     window_s: float
     busy_s: float
     mean_num_seqs: float
@@ -231,24 +234,35 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How sure it is that the plan is the best: see ``Planned``."""
+    """How sure it is that the plan is the best: see ``Planned``.
+
+    ``knows_decode``: whether the traffic has decode steps.
+    """
 
     policy: str
     prefill: str
     decode_shape: str
+    knows_decode: bool
     decode_gap: float | None
     changed_share: float
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. The first of ``rules`` is the plan, the second, if any, the default."""
+    """All of it.
+
+    ``phases`` and ``graphs`` are of the steps that the plan leads to. ``rules`` are compared for
+    the same steps: the first is the plan, the second, if any, the default. So are the bands of
+    decode. What is of prompts is empty where these are not known.
+    """
 
     traffic: TrafficFacts
     limits: tuple[tuple[str, int], ...]
     costs: CostFacts
+    phases: tuple[PhaseFacts, PhaseFacts]
     graphs: tuple[GraphFacts, ...]
     prompt_bands: tuple[Band, ...]
+    row_bands: tuple[Band, ...]
     request_bands: tuple[Band, ...]
     context_bands: tuple[Band, ...]
     payers: tuple[Percentile, ...]
@@ -263,6 +277,17 @@ class Report:
     cases: tuple[Case, ...]
     num_case_requests: int
     proof: Proof
+
+    @property
+    def seconds(self) -> float:
+        """Of the steps that the plan leads to."""
+        return sum(phase.seconds for phase in self.phases)
+
+    @property
+    def time_waste(self) -> float:
+        """Of these, beside those of graphs for every shape, as a share of them."""
+        floor_s = sum(phase.floor_s for phase in self.phases)
+        return self.seconds / floor_s - 1 if floor_s else 0.0
 
     @property
     def plan(self) -> Rule:

@@ -78,6 +78,8 @@ OPTIONS = (
     ),
     click.option("--search", type=Duration(), help="For better decode graphs.  [default: 4s]"),
     click.option("--prove", is_flag=True, help="Prove the decode graphs; needs scipy."),
+    click.option("--html", metavar="FILE", type=FILE, help="Where a report as a page goes."),
+    click.option("--report", is_flag=True, help="Print the whole report, not a summary."),
     click.option("--prove-for", type=Duration(), default="60s", show_default=True, help="At most."),
 )
 

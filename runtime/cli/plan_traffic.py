@@ -32,15 +32,20 @@ def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
         config: file of the configuration.
         given: options of the command, by their names.
     """
+    from ...bucketing.report.data import json_report
+    from ...bucketing.report.page import html_report
+    from ...bucketing.report.text import text_report
     from ..plan_files import write_plan
     from ..plan_making import make_planned_file
     from ..plan_problem import plan_task
+    from ..plan_report import report_plan
     from ..trace_files import holds_counters, read_counters_file
     from .plan_summary import summary_json, summary_text
 
     output = given["output"]
-    if output is not None and not output.parent.is_dir():  # said before seconds are spent
-        raise UserMistake(f"{output}: there is no folder {output.parent}")
+    for path in (output, given["html"]):
+        if path is not None and not path.parent.is_dir():  # said before seconds are spent
+            raise UserMistake(f"{path}: there is no folder {path.parent}")
     settings, policy = _settings(config)
     options = _options(given)
     if given["trace"] is not None and given["traffic"] is None and holds_counters(given["trace"]):
@@ -56,7 +61,17 @@ def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
     if output is not None:
         with user_file(output):
             write_plan(made.file, output)
-    click.echo(summary_json(made) if given["as_json"] else summary_text(made, output))
+    if given["html"] is None and not given["report"]:
+        click.echo(summary_json(made) if given["as_json"] else summary_text(made, output))
+        return
+    report = report_plan(made, has_traffic_cases=True)
+    if given["html"] is not None:
+        with user_file(given["html"]):
+            given["html"].write_text(html_report(report), encoding="utf-8")
+    if given["report"]:
+        click.echo(json_report(report) if given["as_json"] else text_report(report), nl=False)
+    else:
+        click.echo(summary_json(made) if given["as_json"] else summary_text(made, output))
 
 
 def _settings(path: Path) -> tuple[Config, PolicyName]:

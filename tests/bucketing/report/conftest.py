@@ -12,7 +12,7 @@ from noria.bucketing.planner.baselines import Baseline, baselines
 from noria.bucketing.planner.budget import Budget
 from noria.bucketing.planner.planner import Planned, Problem, make_plan
 from noria.bucketing.planner.settings import PlanSettings
-from noria.bucketing.report.report import report_of
+from noria.bucketing.report.report import report_of, same_steps
 from noria.bucketing.report.values import Report
 from noria.bucketing.traces.trace import Trace
 
@@ -37,8 +37,8 @@ def planned(problem: Problem) -> Planned:
 
 
 @pytest.fixture(scope="session")
-def others(problem: Problem) -> tuple[Baseline, ...]:
-    return baselines(problem)
+def others(problem: Problem, planned: Planned) -> tuple[Baseline, ...]:
+    return baselines(same_steps(problem, planned))
 
 
 @pytest.fixture(scope="session")

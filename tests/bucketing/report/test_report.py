@@ -9,12 +9,13 @@ import pytest
 from given_costs import LaunchAndWork
 
 from noria.bucketing.costs.tokens import TokenCosts
-from noria.bucketing.planner.baselines import Baseline
+from noria.bucketing.planner.baselines import Baseline, baselines
 from noria.bucketing.planner.evaluation import Shapes
-from noria.bucketing.planner.planner import Planned, Problem, expectation, make_plan
+from noria.bucketing.planner.planner import Planned, Problem, demand_of, expectation, make_plan
 from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.report.dispatched import decode_step_s, prefill_step_s
-from noria.bucketing.report.report import report_of
+from noria.bucketing.report.page import html_report
+from noria.bucketing.report.report import report_of, same_steps
 from noria.bucketing.report.sensitivity import Varied, traffic_cases
 from noria.bucketing.report.text import text_report
 from noria.bucketing.report.values import Report
@@ -33,7 +34,7 @@ def test_steps_take_what_the_planner_expects(problem: Problem, planned: Planned)
 
 
 def test_graphs_share_all_steps_and_seconds(report: Report) -> None:
-    for phase in (report.plan.prefill, report.plan.decode):
+    for phase in report.phases:
         graphs = [graph for graph in report.graphs if graph.phase == phase.phase]
         assert sum(graph.step_share for graph in graphs) == pytest.approx(1)
         assert sum(graph.seconds for graph in graphs) == pytest.approx(phase.seconds)
@@ -43,7 +44,7 @@ def test_graphs_share_all_steps_and_seconds(report: Report) -> None:
 def test_a_graph_without_which_things_take_longer_says_so(report: Report) -> None:
     for graph in report.graphs:
         if graph.saved_s:
-            assert graph.longer_share == pytest.approx(graph.saved_s / report.plan.seconds)
+            assert graph.longer_share == pytest.approx(graph.saved_s / report.seconds)
             # Two workers, so half a second of compiling, in a window of all that traffic.
             wanted = 0.5 * max(report.traffic.window_s, report.traffic.busy_s) / graph.saved_s
             assert graph.pays_after_s == pytest.approx(wanted)
@@ -64,7 +65,7 @@ def test_bands_of_prompts_hold_every_request(problem: Problem, report: Report) -
 def test_the_exact_prefix_is_what_was_planned_and_others_take_no_less(report: Report) -> None:
     seconds = {one.prefix: one.seconds for one in report.prefixes}
 
-    assert seconds["exact"] == pytest.approx(report.plan.prefill.seconds)
+    assert seconds["exact"] == pytest.approx(report.phases[0].seconds)
     assert seconds["exact"] <= seconds["bucketed"] <= seconds["max"]
 
 
@@ -131,12 +132,12 @@ def test_other_traffic_is_simulated(
     assert arrivals is not None
     dense = replace(problem, trace=replace(problem.trace, arrivals_s=arrivals / 2))
 
-    found = expectation(dense, planned.plan)
+    steps = replace(dense, steps=demand_of(dense))
+    found = expectation(steps, planned.plan)
 
-    assert cases["as it came"].seconds == report.plan.seconds
     wanted = found.prefill.seconds + found.decode.seconds
     assert cases["twice the requests"].seconds == pytest.approx(wanted)
-    base = expectation(dense, others[0].plan)
+    base = expectation(steps, others[0].plan)
     assert cases["twice the requests"].default_s == pytest.approx(
         base.prefill.seconds + base.decode.seconds
     )
@@ -165,6 +166,35 @@ def test_traffic_that_lacks_something_has_a_report(
 
     assert report.traffic.num_requests == len(prompts)
     assert "COVERAGE" in text_report(report)
+    assert html_report(report)
+
+
+@pytest.mark.parametrize("has_lengths", [True, False])
+def test_steps_without_requests_have_a_report(
+    problem: Problem, planned: Planned, has_lengths: bool
+) -> None:
+    steps = replace(planned.demand, decode_shapes={}) if has_lengths else planned.demand
+    lengths = Trace(np.array([30, 200]), weights=np.array([3.0, 1.0])) if has_lengths else None
+    counted = replace(problem, trace=lengths, steps=steps)
+    made = make_plan(counted)
+
+    report = report_of(counted, made, baselines(same_steps(counted, made)), trace_name="counted")
+    text = text_report(report)
+
+    assert html_report(report)
+    assert all(case.about == "costs" for case in report.cases)
+    assert [band.num for band in report.prompt_bands] == ([3.0, 1.0] if has_lengths else [])
+    assert sum(band.num for band in report.row_bands) == report.phases[0].num_steps
+    assert ("Prompts are not known" in text) != has_lengths
+    assert ("Decode: nothing is known of its steps." in text) == has_lengths
+    assert ("Decode: powers of two" in text) == has_lengths
+
+
+def test_rules_are_compared_for_the_same_steps(report: Report) -> None:
+    floors = {round(rule.decode.floor_s, 6) for rule in report.rules}
+    tokens = {rule.decode.num_steps for rule in report.rules}
+
+    assert len(floors) == len(tokens) == 1
 
 
 def test_rows_are_not_called_seconds(problem: Problem) -> None:

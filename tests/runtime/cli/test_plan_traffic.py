@@ -80,6 +80,34 @@ def test_json_has_the_plan_and_what_it_is_worth(folder: Path) -> None:
     assert "steps" not in found["about"]
 
 
+def test_a_report_is_printed_or_written_as_a_page(folder: Path) -> None:
+    summary = plan("--trace", "trace.csv", "--search", "10m").stdout
+    options = ("--trace", "trace.csv", "--search", "10m", "--html", "report.html")
+    with_page = plan(*options).stdout
+    text = plan(*options, "--report").stdout
+    data = json.loads(plan(*options, "--report", "--json").stdout)
+    page = (folder / "report.html").read_bytes()
+
+    assert with_page == summary
+    assert text.startswith("Plan for trace.csv: 120 requests in ")
+    assert f"\n{data['verdict']}\n" in text
+    assert "\nCOVERAGE\n" in text
+    assert f"{data['rules'][1]['saved_share']:.1%}" in summary.splitlines()[-1]
+    assert f"with {data['rules'][1]['name']}, " in summary.splitlines()[-1]
+    assert data["costs"]["notes"][0].startswith("seconds are measured")
+    assert page.startswith(b"<!DOCTYPE html>")
+    assert plan(*options).stdout == summary
+    assert (folder / "report.html").read_bytes() == page
+
+
+def test_a_report_has_a_folder_before_seconds_are_spent(folder: Path) -> None:
+    found = run("plan", "config.yaml", "--traffic", "chat", "--html", "nowhere/report.html")
+
+    assert found.exit_code == 2
+    assert "nowhere/report.html: there is no folder nowhere" in found.stderr
+    assert run("plan", "config.yaml", "--html", "report.html").exit_code == 2
+
+
 def test_the_same_plan_is_the_same_bytes_in_any_process(folder: Path) -> None:
     written = []
     for seed in ("1", "2"):
