@@ -32,6 +32,14 @@ ONLY_IN_OLDER = ("unlisting", "leftover")
 """Kinds of points that the first run into a folder does not reach."""
 REAL = ("file.half_written:5", "manifest.renamed:6")
 """Points at which worker processes are there: from the first graph on."""
+NUM_BEFORE = {"file": 3, "manifest": 5}
+"""Times that a kind of points is reached before."""
+MORE_REAL = tuple(
+    f"{point}:{num + 1}"
+    for kind, num in NUM_BEFORE.items()
+    for point in FAULT_POINTS
+    if point.startswith(f"{kind}.") and f"{point}:{num + 1}" not in REAL
+)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +252,7 @@ def stopped_at(point: str, command: Killed) -> subprocess.Popen[bytes]:
     "point",
     [
         *REAL,
-        *(pytest.param(f"{p}:5", marks=pytest.mark.long) for p in FAULT_POINTS if p[0] in "fm"),
+        *(pytest.param(point, marks=pytest.mark.long) for point in MORE_REAL),
     ],
 )
 def test_workers_of_a_run_that_is_killed_end_too(new: Killed, point: str) -> None:
