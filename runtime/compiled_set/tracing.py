@@ -82,8 +82,7 @@ class Tracer:
 
         An engine can run any request with what comes before the others.
         """
-        phases = (self._plan.prefill, self._plan.decode, self._plan.score)
-        limits = {buckets[-1].label for buckets in phases if buckets}
+        limits = {bucket.label for bucket in self._plan.limits}
 
         def place(graph: ListedGraph) -> int:
             if graph.key["kind"] not in MODEL_KINDS:
