@@ -167,6 +167,15 @@ def test_bars_of_bands_are_as_high_as_their_waste(report: Report) -> None:
     assert float(default.attrib["height"]) == pytest.approx(2 * float(plan.attrib["height"]))
 
 
+def test_bands_without_the_default_do_not_name_it(report: Report) -> None:
+    assert report.default is not None
+    band = Band(1, 4, 1.0, 1.0, 1.25, 1.5)
+
+    assert report.default.name in band_chart(report, (band,), "size")
+    alone = band_chart(report, (replace(band, default_s=None),), "size")
+    assert report.default.name not in alone
+
+
 def test_the_curve_is_drawn_near_its_end_and_marks_plan_and_budget(curved: Report) -> None:
     budget = BudgetFacts(1200.0, 2, None, None, 86400.0)
     drawing = curve_chart(replace(curved, budget=budget))
