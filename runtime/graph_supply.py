@@ -68,7 +68,7 @@ def _finished_set(root: Path | None, key: Key, kernels: KernelSet) -> SetFolder:
     """
     start = "compile is never, compiled names no set, and"
     if root is None:
-        raise SetError(f"{start} NORIA_SETS is empty, so that there is no local set")
+        raise SetError(f"{start} there are no local sets: NORIA_SETS is empty, or there is no home")
     if not kernels.makes_traces:
         raise SetError(f"{start} backend {kernels.name} compiles nothing that a local set keeps")
     try:

@@ -90,7 +90,7 @@ def _sets_folder() -> Path:
 
     folder = sets_folder()
     if folder is None:
-        raise UserMistake("NORIA_SETS is empty, which means that there are no local sets")
+        raise UserMistake("there are no local sets: NORIA_SETS is empty, or there is no home")
     return folder
 
 

@@ -64,13 +64,16 @@ class CachedSet:
 def sets_folder() -> Path | None:
     """Return where the sets of this user are, which may not be there; None: they keep none.
 
-    ``$NORIA_SETS`` names it. Where that is unset, it is in the user's cache; where it is empty,
-    there are no local sets.
+    ``$NORIA_SETS`` names it. Where that is unset, it is in the user's cache; where it is empty, or
+    the user has no home, there are no local sets.
     """
     named = os.environ.get("NORIA_SETS")
-    if named is None:
-        return user_cache() / SETS
-    return Path(named).expanduser() if named else None
+    try:
+        if named is None:
+            return user_cache() / SETS
+        return Path(named).expanduser() if named else None
+    except RuntimeError:  # what pathlib raises without a home
+        return None
 
 
 def cached_sets(root: Path) -> list[CachedSet]:

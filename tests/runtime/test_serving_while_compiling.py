@@ -28,11 +28,12 @@ from local_sets import (
 from noria.runtime import LLM, graph_start
 from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.folder import SetFolder
-from noria.runtime.errors import SetError
+from noria.runtime.compiled_set.local_set import LocalSet
+from noria.runtime.errors import DamagedFile, SetError
 from noria.runtime.warmup import WarmUp
 
-NUM_AT_FIRST = 6
-"""Graphs that serving begins with: two models, two samplers for each number of rows, a copy."""
+NUM_AT_FIRST = 5
+"""Graphs that serving begins with: two models, two samplers of two rows, a copy."""
 NUM_LIMITS = 2
 
 
@@ -78,7 +79,7 @@ def test_an_engine_serves_before_all_is_compiled_and_the_next_finds_all(
         assert alone.token_ids == plain[0]
         new = set(llm.loaded.runner.padding.by_bucket) - before
         assert {bucket.label for bucket in new} == {"prefill_t16_c64", "decode_s1_c64"}
-        assert num_compilations(llm) < NUM_GRAPHS
+        assert num_compilations(llm) == NUM_AT_FIRST
 
     again = LLM(SETTINGS)
 
@@ -161,6 +162,28 @@ def test_workers_that_cannot_start_are_a_warning_and_the_engine_serves(
     assert tokens_of(llm) == plain
     (warning,) = warnings_in(caplog)
     assert "Resource temporarily unavailable" in warning
+
+
+def test_e08_a_graph_that_is_gone_when_it_is_to_be_loaded_is_not_compiled_in_between(
+    root: Path, plain, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E08: no step waits for a compilation; the next start compiles it."""
+    read = LocalSet.read
+
+    def gone(self: LocalSet, name: str) -> bytes:
+        if name == "decode_s1_c64":
+            raise DamagedFile(f"{name}.graph is missing")
+        return read(self, name)
+
+    monkeypatch.setattr(LocalSet, "read", gone)
+
+    with LLM(SETTINGS) as llm, pytest.raises(SetError, match=r"decode_s1_c64\.graph is missing"):
+        llm.wait_for_graphs()
+
+    assert num_compilations(llm) == NUM_AT_FIRST
+    assert tokens_of(llm) == plain
+    (warning,) = warnings_in(caplog)
+    assert warning.endswith("larger graphs run instead")
 
 
 def test_an_engine_that_is_forgotten_compiles_no_more(root: Path) -> None:

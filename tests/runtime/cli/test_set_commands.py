@@ -159,7 +159,7 @@ def test_generate_takes_graphs_from_a_set_and_nothing_else(
     assert [one.exit_code for one in (differs, missing, no_set)] == [2, 2, 2]
     assert 'dtype: "float32" in the set, "float64" here' in differs.stderr
     assert "decode_s4_c64.graph is missing; nothing may be compiled" in missing.stderr
-    assert "compile is never, compiled names no set, and NORIA_SETS is empty" in no_set.stderr
+    assert "compile is never, compiled names no set, and there are no local sets" in no_set.stderr
 
 
 @pytest.mark.parametrize("name", ["set.tar", "set.tar.gz"])

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from small_sets import small_set
 
 from noria.runtime.backends import load_kernels
+from noria.runtime.cli import main
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.identity import code_key
 from noria.runtime.compiled_set.local_cache import (
@@ -20,6 +22,7 @@ from noria.runtime.compiled_set.local_cache import (
     find_set,
     remove_leftovers_of,
     remove_set,
+    sets_folder,
     useless,
 )
 from noria.runtime.errors import SetError
@@ -128,3 +131,32 @@ def test_a_set_that_is_written_is_removed_after_that(tmp_path: Path) -> None:
 
     assert was_there
     assert not (tmp_path / "aa").exists()
+
+
+def test_local_sets_are_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    found = []
+    for named in ("", "/sets", "~/sets", None):
+        if named is None:
+            monkeypatch.delenv("NORIA_SETS")
+        else:
+            monkeypatch.setenv("NORIA_SETS", named)
+        found.append(sets_folder())
+
+    home = tmp_path / "home"
+    assert found == [None, Path("/sets"), home / "sets", tmp_path / "noria" / "sets"]
+
+
+def test_who_has_no_home_has_no_local_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", refuse)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("NORIA_SETS")
+
+    assert sets_folder() is None
+    assert CliRunner().invoke(main, ["cache", "ls"]).exit_code == 2
