@@ -108,10 +108,19 @@ class PhaseUse:
         return self.seconds / self.floor_s - 1 if self.floor_s else 0.0
 
 
-def use_of_prefill(plan: BucketPlan, shapes: Shapes, costs: StepCosts) -> PhaseUse:
-    """Return what the prefill graphs of a plan do in these steps."""
+def use_of_prefill(
+    plan: BucketPlan, shapes: Shapes, costs: StepCosts, *, reads_all_context: bool = False
+) -> PhaseUse:
+    """Return what the prefill graphs of a plan do in these steps.
+
+    With ``reads_all_context`` a step pays for its graph's whole context, see ``PlannedShapes``.
+    """
     rows = np.array([bucket.num_tokens for bucket in plan.prefill])
-    times = costs.prefill_s(rows[:, None], shapes.prefixes)
+    prefixes = np.broadcast_to(shapes.prefixes, (len(rows), len(shapes.prefixes)))
+    if reads_all_context:
+        room = np.array([bucket.context_len for bucket in plan.prefill]) - rows
+        prefixes = np.broadcast_to(np.maximum(0, room)[:, None], prefixes.shape)
+    times = costs.prefill_s(rows[:, None], prefixes)
     return _use(plan.prefill, times, shapes, costs.prefill_s(shapes.sizes, shapes.prefixes))
 
 

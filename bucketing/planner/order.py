@@ -11,6 +11,9 @@ from ..buckets import Bucket, BucketPlan
 from ..sets.demand import Floats
 from .evaluation import Shapes
 
+SHORTEST_S = 1e-9
+"""Of compiling, as far as the order goes: a graph that costs nothing comes first if it saves."""
+
 
 @dataclass(frozen=True, slots=True)
 class WarmUpPoint:
@@ -55,7 +58,7 @@ def warm_up_order(
         take(phase, phase.left[-1])
     while any(phase.left for phase in phases):
         rated = [
-            (phase.saving(bucket) / compile_s(bucket), phase, bucket)
+            (phase.saving(bucket) / max(compile_s(bucket), SHORTEST_S), phase, bucket)
             for phase in phases
             for bucket in phase.left
         ]

@@ -142,7 +142,12 @@ def expectation(problem: Problem, plan: PlanFile) -> Expectation:
     steps = _simulated(problem, plan.step_policy(), _times(problem, plan))
     return Expectation(
         steps=steps,
-        prefill=use_of_prefill(buckets, Shapes.of_prefill(steps), problem.costs),
+        prefill=use_of_prefill(
+            buckets,
+            Shapes.of_prefill(steps),
+            problem.costs,
+            reads_all_context=problem.settings.prefix == "max",
+        ),
         decode=use_of_decode(buckets, Shapes.of_decode(steps), problem.costs),
     )
 

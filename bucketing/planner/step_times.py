@@ -78,7 +78,8 @@ class PlannedShapes(StepTimes):
     def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
         """Return the seconds of the graph that the step runs in."""
         bucket = self._plan.pick_prefill(num_rows, context_len)
-        given = bucket.context_len - bucket.num_tokens if self._reads_all_context else prefix_len
+        room = max(0, bucket.context_len - bucket.num_tokens)
+        given = room if self._reads_all_context else prefix_len
         key = (bucket.num_tokens, -(-given // PREFIX_STEP))
         if key not in self._prefill:
             self._prefill[key] = float(self._costs.prefill_s(key[0], key[1] * PREFIX_STEP))

@@ -93,3 +93,13 @@ def test_a_step_that_no_graph_holds_is_refused() -> None:
 
     with pytest.raises(ValueError, match="larger than every graph"):
         use_of_decode(decode_plan(set()), Shapes.of_decode(steps), Areas())
+
+
+def test_graphs_that_read_all_their_context_pay_for_it() -> None:
+    small, limit = PrefillBucket(16, 64), PrefillBucket(64, 64)
+    plan = BucketPlan((small, limit), (DecodeBucket(8, 64),), seconds={small: 1.0, limit: 2.0})
+    steps = Steps(Counter({(16, 12, 16, 4): 2}), Counter(), 0.0, 0.0, 0)
+
+    use = use_of_prefill(plan, Shapes.of_prefill(steps), Areas(), reads_all_context=True)
+
+    assert use.seconds == 2 * (1 + 16 + (64 - 16))

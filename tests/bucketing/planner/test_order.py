@@ -85,3 +85,13 @@ def plan_of(buckets: list[Bucket]) -> BucketPlan:
         tuple(one for one in buckets if isinstance(one, DecodeBucket)),
         seconds=SECONDS,
     )
+
+
+def test_graphs_that_cost_nothing_to_have_are_ordered_by_what_they_save() -> None:
+    steps = Steps(Counter({(8, 8, 8, 0): 10}), Counter(), 0, 0, 0)
+    shapes = Shapes.of_prefill(steps), Shapes.of_decode(steps)
+
+    free = warm_up_order(PLAN, *shapes, lambda one: 0.0)
+
+    assert free[2].label == "prefill_t8_c64"
+    assert free[-1].compile_s == 0
