@@ -20,6 +20,9 @@ CHOICES = {
     "decode_shape": get_args(DecodeShape),
 }
 
+INTEGERS = ("granularity", "max_num_graphs")
+NUMBERS = ("unseen_share", "search_s", "prove_s", "max_ratio")
+
 
 def saved_problem(plan: PlanFile) -> Problem:
     """Return the problem of a plan, with the steps that the plan was chosen for.
@@ -65,4 +68,20 @@ def _settings(given: Mapping[str, object]) -> PlanSettings:
     must_have = given.get("must_have", ())
     if not isinstance(must_have, list | tuple) or any(type(size) is not int for size in must_have):
         raise PlanFileError(f"about.settings.must_have: is {must_have!r:.60}; must be sizes")
+    _check_numbers(given)
     return PlanSettings(**{**given, "must_have": tuple(must_have)})  # type: ignore[arg-type]
+
+
+def _check_numbers(given: Mapping[str, object]) -> None:
+    for key, value in given.items():
+        if key in INTEGERS and (type(value) is not int or value < 1):
+            wanted = "an integer above 0"
+        elif key in NUMBERS and not _is_number(value) and (key, value) != ("max_ratio", None):
+            wanted = "a number that is not negative"
+        else:
+            continue
+        raise PlanFileError(f"about.settings.{key}: is {value!r:.60}; must be {wanted}")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= float(str(value)) < inf

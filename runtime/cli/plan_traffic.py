@@ -43,9 +43,7 @@ def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
     from .plan_summary import summary_json, summary_text
 
     output = given["output"]
-    for path in (output, given["html"]):
-        if path is not None and not path.parent.is_dir():  # said before seconds are spent
-            raise UserMistake(f"{path}: there is no folder {path.parent}")
+    _check_outputs(config, given)  # before seconds are spent
     settings, policy = _settings(config)
     options = _options(given)
     if given["trace"] is not None and given["traffic"] is None and holds_counters(given["trace"]):
@@ -72,6 +70,21 @@ def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
         click.echo(json_report(report) if given["as_json"] else text_report(report), nl=False)
     else:
         click.echo(summary_json(made) if given["as_json"] else summary_text(made, output))
+
+
+def _check_outputs(config: Path, given: Mapping[str, Any]) -> None:
+    """Refuse files that cannot be written, and those that would replace what is read."""
+    taken = {"CONFIG": config, **{f"--{name}": given[name] for name in ("trace", "costs")}}
+    for name in ("output", "html"):
+        path: Path | None = given[name]
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            raise UserMistake(f"{path}: there is no folder {path.parent}")
+        for other, used in taken.items():
+            if used is not None and path.resolve() == Path(used).resolve():
+                raise UserMistake(f"--{name}: {path} is the file of {other}; name another")
+        taken[f"--{name}"] = path
 
 
 def _settings(path: Path) -> tuple[Config, PolicyName]:

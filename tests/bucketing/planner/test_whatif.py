@@ -17,6 +17,7 @@ from noria.bucketing.sets.demand import Floats
 
 PLAN = small_plan()
 PROBLEM = saved_problem(PLAN)
+VALID = {"policy": "fill", "prefix": "exact", "decode_shape": "ragged"}
 
 
 def test_a_plan_knows_what_it_was_made_for() -> None:
@@ -110,6 +111,15 @@ def test_what_is_no_change_is_refused(ask: Any, text: str, message: str) -> None
         ({"budget": {"sum": 1}}, "about: "),
         ({"budget": 3}, "about.budget: is missing"),
         ({"settings": {"policy": "all"}}, "about.settings.policy: is 'all'; must be one of auto"),
+        *(
+            ({"settings": {**VALID, key: value}}, f"about.settings.{key}: is {value!r}; must be ")
+            for key in ("granularity", "max_num_graphs", "search_s", "prove_s", "unseen_share")
+            for value in ("x", -1, None, True, float("nan"))
+        ),
+        *(
+            ({"settings": {**VALID, "max_ratio": value}}, "about.settings.max_ratio: is ")
+            for value in ("x", -1, [2])
+        ),
         ({"demand": None}, "about.demand: is missing"),
         ({"demand": {}}, "about.demand: is damaged"),
         ({"demand": {"prefill": "1 2 3 4", "decode": ""}}, "about.demand: is damaged"),

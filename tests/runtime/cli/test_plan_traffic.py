@@ -100,6 +100,31 @@ def test_a_report_is_printed_or_written_as_a_page(folder: Path) -> None:
     assert (folder / "report.html").read_bytes() == page
 
 
+@pytest.mark.parametrize("option", ["-o", "--html"])
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [("config.yaml", "CONFIG"), ("trace.csv", "--trace"), ("./trace.csv", "--trace")],
+)
+def test_what_a_plan_reads_is_not_written_over(
+    folder: Path, option: str, file: str, what: str
+) -> None:
+    before = (folder / file).read_bytes()
+    found = run("plan", "config.yaml", "--trace", "trace.csv", option, file)
+
+    assert found.exit_code == 2
+    assert f" is the file of {what}; name another" in found.stderr
+    assert (folder / file).read_bytes() == before
+
+
+def test_costs_and_the_plan_are_not_written_over(folder: Path) -> None:
+    costs = ("--costs", "costs.json", "-o", "costs.json")
+    page = ("-o", "same", "--html", "same")
+
+    assert "is the file of --costs" in run("plan", "config.yaml", *TRACE, *costs).stderr
+    assert "is the file of --output" in run("plan", "config.yaml", *TRACE, *page).stderr
+    assert not (folder / "same").exists()
+
+
 def test_a_report_has_a_folder_before_seconds_are_spent(folder: Path) -> None:
     found = run("plan", "config.yaml", "--traffic", "chat", "--html", "nowhere/report.html")
 
