@@ -1,7 +1,8 @@
 """What an engine did so far, counted as a planner reads it back: steps, graphs, requests.
 
-Memory is bounded however long a process serves. Contexts are counted in whole blocks; lengths above
-128, and contexts above 128 blocks, are rounded up to a 64th of their size. Where a table of shapes
+Memory is bounded however long a process serves. Contexts are counted in whole blocks, those of
+prefill steps as far as they go beyond the rows of the step; lengths above 128, and contexts above
+128 blocks, are rounded up to a 64th of their size. Where a table of shapes
 still grows full, as it may with contexts of very many blocks, its resolution is halved, and again.
 Graphs are counted exactly: steps, tokens and padding.
 """
@@ -143,12 +144,9 @@ class StepCounters:
         self.padding = PaddingCounter()
         self.num_requests = self.num_prompt_tokens = self.num_output_tokens = 0
         self._seconds: dict[Bucket, float] = {}
-        self._shapes = {
-            "prefill": ShapeTable(Resolution(max_num_rows), context),
-            "decode": ShapeTable(Resolution(max_num_seqs), context),
-            # Of the fixed graph that scores prompts nothing is planned.
-            "score": ShapeTable(Resolution(max_num_rows), context),
-        }
+        self._max_model_len = max_model_len
+        self._prefill = ShapeTable(Resolution(max_num_rows), context)
+        self._decode = ShapeTable(Resolution(max_num_seqs), context)
         self._requests = ShapeTable(length, length)
 
     @classmethod
@@ -189,7 +187,11 @@ class StepCounters:
         """
         self.padding.add(bucket, num_tokens)
         self._seconds[bucket] = self._seconds.get(bucket, 0.0) + seconds
-        self._shapes[bucket.phase].add(size, context_len, num_requests)
+        if bucket.phase == "decode":
+            self._decode.add(size, context_len, num_requests)
+        elif bucket.phase == "prefill":  # of the graph that scores prompts nothing is planned
+            # By what is cached: a prompt alone, without any, must not seem to have some.
+            self._prefill.add(size, max(0, context_len - size), num_requests)
 
     def add_request(self, prompt_len: int, output_len: int) -> None:
         """Count a request that has finished with this many tokens."""
@@ -216,8 +218,11 @@ class StepCounters:
         """Return the counters as ``bucketing.traces.counters`` reads them."""
         return {
             "noria_counters": 1,
-            "prefill": [list(row) for row in self._shapes["prefill"].rows()],
+            "prefill": [
+                [rows, min(rows + cached, self._max_model_len), count, num_requests]
+                for rows, cached, count, num_requests in self._prefill.rows()
+            ],
             "prompts": [list(row[:3]) for row in self._requests.rows()],
-            "decode": [list(row[:3]) for row in self._shapes["decode"].rows()],
+            "decode": [list(row[:3]) for row in self._decode.rows()],
             "graphs": {bucket.label: asdict(counts) for bucket, counts in self.graphs.items()},
         }

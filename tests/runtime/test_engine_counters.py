@@ -41,8 +41,10 @@ def steps_of(engine: TinyEngine) -> dict[str, Counter[tuple[int, ...]]]:
         results = execute(output)
         lengths = [len(one.token_ids) for one in output.requests]
         need = max(one.num_context_tokens for one in output.requests)
-        size = len(lengths) if output.phase is Phase.DECODE else packed_len(lengths)
-        noted[output.phase.value][size, min(-(-need // 4) * 4, 64)] += 1
+        is_decode = output.phase is Phase.DECODE
+        size, own = (len(lengths), 0) if is_decode else (packed_len(lengths),) * 2
+        context = own + -(-max(0, need - own) // 4) * 4
+        noted[output.phase.value][size, min(context, 64)] += 1
         return results
 
     engine.runner.execute = note  # type: ignore[method-assign,assignment]

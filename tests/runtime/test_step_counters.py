@@ -33,7 +33,7 @@ def test_what_is_counted_is_read_back() -> None:
     counters = new_counters()
     prefill, decode, score = PrefillBucket(64, 1000), DecodeBucket(8, 512), ScoreBucket(64, 1000)
 
-    for context in (40, 41, 60):
+    for context in (40, 41, 12):
         counters.add_step(prefill, 40, context, num_tokens=38, num_requests=2, seconds=0.5)
     counters.add_step(decode, 3, 41, num_tokens=3, num_requests=3, seconds=0.25)
     counters.add_step(decode, 3, 48, num_tokens=3, num_requests=3, seconds=0.25)
@@ -44,7 +44,7 @@ def test_what_is_counted_is_read_back() -> None:
 
     found = read(counters)
 
-    assert found.prefill_steps.tolist() == [[40, 48, 2, 4], [40, 64, 1, 2]]
+    assert found.prefill_steps.tolist() == [[40, 40, 2, 4], [40, 56, 1, 2]]
     assert found.decode is not None
     assert found.decode.num_seqs.tolist() == [3]
     assert found.decode.context_lens.tolist() == [48]
