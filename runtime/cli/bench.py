@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .bench_plan import bench_plan
 from .failures import SOME_FAILED, UserMistake, user_file
 from .progress import show_progress
 
@@ -54,6 +55,9 @@ def common_options(command: Command) -> Command:
 @click.group()
 def bench() -> None:
     """Measure Noria, and other engines beside it."""
+
+
+bench.add_command(bench_plan)
 
 
 @bench.command()
