@@ -179,9 +179,7 @@ def test_a_folder_without_a_set_is_refused(tmp_path: Path):
 
 
 def test_never_compiling_needs_a_set():
-    with pytest.raises(
-        SetError, match="compiled names no set, and there are no local sets"
-    ):
+    with pytest.raises(SetError, match="compiled names no set, and there are no local sets"):
         LLM({**SETTINGS, "compile": "never"})
 
 
