@@ -124,8 +124,8 @@ def test_a_window_that_holds_every_context_changes_no_bit(kernels, make):
 
 
 def test_a_windowed_decode_step_walks_only_its_window():
-    """20,000 tokens, all in one block: with a window the rest costs no processor time."""
-    heads, num_columns = heads_of(16, 64), 1250
+    """80,000 tokens, all in one block: with a window the rest costs no processor time."""
+    heads, num_columns = heads_of(16, 64), 5000
     step = make_decode([Request(5, 1, 1)], heads)
     block = int(step.blocks[0][0])
     step = step.with_named(
