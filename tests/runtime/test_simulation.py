@@ -77,7 +77,7 @@ def simulated(requests: list[tuple[int, int]], shape: EngineShape) -> Steps:
 
 
 @pytest.mark.parametrize("num_blocks", [17, 24, 160], ids=["scarce", "some", "ample"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(requests=REQUESTS)
 def test_steps_are_those_of_the_engine(num_blocks: int, requests: list[tuple[int, int]]) -> None:
     engine = engine_of(num_blocks)
@@ -91,7 +91,7 @@ def test_steps_are_those_of_the_engine(num_blocks: int, requests: list[tuple[int
 
 
 @pytest.mark.parametrize("num_blocks", [17, 160], ids=["scarce", "ample"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(plan=any_plan(SHAPE.limits()), requests=REQUESTS)
 def test_steps_of_any_plan_are_those_of_the_engine(
     num_blocks: int, plan: PlanFile, requests: list[tuple[int, int]]
