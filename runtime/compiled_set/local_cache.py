@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ SHORT = 12
 """Digits of a key that tell sets apart for people."""
 DAY_S = 86400.0
 REMOVED = ".removed-"
+_KEY = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +79,23 @@ def sets_folder() -> Path | None:
 
 
 def cached_sets(root: Path) -> list[CachedSet]:
-    """Return the sets under ``root``, the last changed one first, with every file checked."""
-    paths = [path for path in _entries(root) if not path.name.startswith(".")]
-    return sorted(map(_look, paths), key=lambda one: (one.age_s, one.key))
+    """Return the sets under ``root``, the last changed one first, with every file checked.
+
+    Folders that are not named by a key are somebody else's, whatever is in them.
+
+    Raises:
+        SetError: ``root`` cannot be read.
+    """
+    return sorted(map(_look, _set_paths(root)), key=lambda one: (one.age_s, one.key))
 
 
 def find_set(root: Path, key: str) -> CachedSet:
     """Return the one set whose key begins with ``key``.
 
     Raises:
-        SetError: there is none, or more than one.
+        SetError: there is none, or more than one, or ``root`` cannot be read.
     """
-    keys = sorted(path.name for path in _entries(root) if not path.name.startswith("."))
+    keys = sorted(path.name for path in _set_paths(root))
     found = [one for one in keys if key and one.startswith(key)]
     if len(found) == 1:
         return _look(root / found[0])
@@ -117,33 +124,66 @@ def useless(one: CachedSet, *, max_age_days: float | None) -> str | None:
 def remove_set(path: Path) -> None:
     """Remove a set when nobody writes it; it vanishes at once, then its files go.
 
+    One that somebody else has removed meanwhile is gone, too.
+
     Raises:
         SetError: it cannot be removed.
     """
-    with writing(path), write_lock(path):
-        aside = path.with_name(f"{REMOVED}{path.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
+    aside = path.with_name(f"{REMOVED}{path.name}")
+    try:
+        with writing(path), write_lock(path):
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    except SetError:
+        if os.path.lexists(path):
+            raise
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def remove_leftovers_of(root: Path) -> None:
     """Remove what removals that were killed have left."""
-    for path in _entries(root):
-        if path.name.startswith(REMOVED):
-            shutil.rmtree(path, ignore_errors=True)
+    for path in _named(root, REMOVED):
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _entries(root: Path) -> Iterator[Path]:
-    if root.is_dir():
-        yield from (path for path in root.iterdir() if path.is_dir())
+def _set_paths(root: Path) -> list[Path]:
+    return _named(root, "")
+
+
+def _named(root: Path, start: str) -> list[Path]:
+    """Return the folders in ``root`` whose names are ``start`` and a key."""
+    try:
+        found = [path for path in root.iterdir() if path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise SetError(f"{root} cannot be read: {error.strerror}") from error
+    return [
+        path
+        for path in found
+        if path.name.startswith(start) and _KEY.fullmatch(path.name.removeprefix(start))
+    ]
+
+
+def _num_bytes(path: Path) -> int:
+    """Return the size of all files; those that vanish meanwhile count nothing."""
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(folder, name)).st_size
+    return size
+
+
+def _age_s(path: Path) -> float:
+    for marker in (path / MANIFEST, path):
+        with suppress(OSError):
+            return max(0.0, time.time() - marker.stat().st_mtime)
+    return 0.0
 
 
 def _look(path: Path) -> CachedSet:
-    files = [file for file in path.rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    marker = path / MANIFEST if (path / MANIFEST).exists() else path
-    age = max(0.0, time.time() - marker.stat().st_mtime)
+    size, age = _num_bytes(path), _age_s(path)
     try:
         folder = SetFolder.open(path)
     except SetError as error:

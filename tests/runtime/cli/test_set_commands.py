@@ -42,7 +42,7 @@ def cached(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NORIA_SETS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "noria" / "sets").mkdir(parents=True)
-    return made.rename(tmp_path / "noria" / "sets" / "0123456789abcdef")
+    return made.rename(tmp_path / "noria" / "sets" / ("0123456789abcdef" * 4))
 
 
 @pytest.mark.usefixtures("in_threads")
