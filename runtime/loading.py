@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -36,6 +35,7 @@ from .model_checks import (
 )
 from .model_runner import ModelRunner
 from .models.decoder import Decoder
+from .models.locations import expanded_path
 from .models.sources import LoadedModel, open_model
 from .planning import bucket_plan, step_policy
 from .process_limits import usable_cpus
@@ -77,7 +77,9 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         NoriaError: the configuration and the model or this machine do not fit together.
     """
     watch = Stopwatch()
-    folder = None if config.compiled is None else SetFolder.open(Path(config.compiled).expanduser())
+    folder = None
+    if config.compiled is not None:
+        folder = SetFolder.open(expanded_path("compiled", config.compiled))
     kernels = _kernels(config, folder)
     _set_num_threads(config.num_threads)
     source = _checked_model(config, kernels)

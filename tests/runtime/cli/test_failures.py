@@ -36,6 +36,7 @@ UNFIT_HERE: list[tuple[dict[str, object], str]] = [
     ({"model": "~no-such-user/x"}, "model '~no-such-user/x': no home folder"),
     ({"model": "x" * 300}, "File name too long"),
     ({"tokenizer": "~no-such-user/x"}, "tokenizer '~no-such-user/x': no home folder"),
+    ({"compiled": "~no-such-user/x"}, "compiled '~no-such-user/x': no home folder"),
     ({"num_blocks": 60_000_000}, "num_blocks: 60000000 (as configured) makes a KV cache of 61,44"),
     ({"kv_cache_memory": "64GiB", "max_num_seqs": 4000, "num_seqs_buckets": [4000]}, "num_blocks"),
 ]
