@@ -7,6 +7,7 @@ NoriaError
     RequestError    one request can never run; others are unaffected
     SetError        a compiled set does not fit, cannot be read or cannot be written
         DamagedFile     a file of it is missing, or not what was written
+        ForeignFile     a file of its name has never been one of it
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class SetError(NoriaError):
 
 class DamagedFile(SetError):
     """A file of a compiled set is missing, cut short or changed."""
+
+
+class ForeignFile(SetError):
+    """What has the name of a set's file looks like something else."""
 
 
 def is_fault(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import DamagedFile, SetError
+from ..errors import DamagedFile, ForeignFile, SetError
 from .claims import Release, take_claim
 from .key import key_differences, key_digest
 from .leftovers import remove_leftovers, strays
@@ -66,7 +66,9 @@ class SetFolder:
         wanted = Manifest(key, tuple(num_blocks))
         try:
             manifest = read_manifest(path)
-        except DamagedFile:
+        except (DamagedFile, ForeignFile) as error:
+            if isinstance(error, ForeignFile) and not (path / LOCK).is_file():
+                raise  # no set was ever here
             manifest = _begin(path, wanted)
         if key_digest(manifest.key) != key_digest(wanted.key):
             differences = "; ".join(key_differences(manifest.key, wanted.key))
@@ -282,7 +284,7 @@ def _begin(folder: Path, manifest: Manifest) -> Manifest:
     with write_lock(folder):
         try:
             return read_manifest(folder)
-        except DamagedFile as error:
+        except (DamagedFile, ForeignFile) as error:
             if names & {MANIFEST, GRAPHS}:
                 LOG.warning("%s; all of it is compiled again", error)
         write_manifest(folder, manifest)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
-from ..errors import DamagedFile, SetError
+from ..errors import DamagedFile, ForeignFile, SetError
 from ..value_text import value_text
 
 FORMAT = 1
@@ -136,7 +136,8 @@ class Manifest:
 
         Raises:
             DamagedFile: a byte of it is missing or not what was written.
-            SetError: it is of a newer format, or no manifest of a compiled set.
+            ForeignFile: it is no manifest of a compiled set.
+            SetError: it is of a newer format.
         """
         _check_hash(data)
         try:
@@ -153,7 +154,7 @@ class Manifest:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             if isinstance(error, SetError):
                 raise
-        raise SetError(f"{MANIFEST} is not as format {FORMAT} has it")
+        raise ForeignFile(f"{MANIFEST} is not as format {FORMAT} has it")
 
 
 def check_path(path: str) -> str:
@@ -177,7 +178,7 @@ def _check_hash(data: bytes) -> None:
     tail = _TAIL.fullmatch(data[-_TAIL_BYTES:])
     begins = data.startswith(_HEAD) or _HEAD.startswith(data)
     if tail is None and not begins:
-        raise SetError(f"{MANIFEST} is not the manifest of a compiled set")
+        raise ForeignFile(f"{MANIFEST} is not the manifest of a compiled set")
     if tail is None:
         raise DamagedFile(f"{MANIFEST} is damaged: it does not end with its own sha256")
     if not data.startswith(_HEAD) or _sha256(data[:-_TAIL_BYTES]) != tail[1]:

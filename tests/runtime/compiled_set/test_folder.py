@@ -231,7 +231,22 @@ def test_preparing_leaves_manifests_of_others_alone(tmp_path: Path, data: bytes)
 
     with pytest.raises(SetError, match="is not the manifest of a compiled set"):
         begin(tmp_path)
-    assert contents(tmp_path) == {MANIFEST: data}
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [(MANIFEST, data)]
+
+
+@pytest.mark.parametrize("data", [b'{"name": "web app"}', b"[]", b"bad\n", bytes(5000)])
+def test_e05_a_set_whose_manifest_became_something_else_is_begun_again(
+    tmp_path: Path, data: bytes
+) -> None:
+    """E05: its lock shows that the folder was a set's."""
+    small_set(tmp_path)
+    (tmp_path / MANIFEST).write_bytes(data)
+
+    folder = begin(tmp_path)
+
+    assert folder.manifest == Manifest(KEY, NUM_BLOCKS)
+    small_set(tmp_path)
+    assert SetFolder.open(tmp_path).verify() == []
 
 
 def test_preparing_a_file_is_refused_in_one_line(tmp_path: Path) -> None:

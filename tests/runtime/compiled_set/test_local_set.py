@@ -186,6 +186,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "half": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
     "flipped": flip,
+    "zeros": lambda data: bytes(len(data)),
+    "others'": lambda data: b"not mine\n",
 }
 
 
