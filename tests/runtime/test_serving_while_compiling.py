@@ -28,7 +28,9 @@ from local_sets import (
 from noria.runtime import LLM, graph_start
 from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.folder import SetFolder
+from noria.runtime.compiled_set.leftovers import strays
 from noria.runtime.compiled_set.local_set import LocalSet
+from noria.runtime.compiled_set.staging import STAGED
 from noria.runtime.errors import DamagedFile, SetError
 from noria.runtime.warmup import WarmUp
 
@@ -293,7 +295,22 @@ def test_no_worker_outlives_a_script_however_it_ends(
     assert said["pending"] == ["12"]
     assert len(said["tokens"]) == 1
     assert not any(map(is_running, said.get("worker", [])))
-    assert SetFolder.open(only_set(tmp_path / "sets")).verify() == []
+    folder = SetFolder.open(only_set(tmp_path / "sets"))
+    cut_short = strays(folder.path, folder.manifest.all_files)
+    assert folder.verify() == (cut_short if ending == "kill" else [])
+
+
+def test_what_a_killed_script_left_in_the_set_is_gone_after_the_next_run(tmp_path: Path) -> None:
+    """A write that is cut short leaves its staged file: the next writer removes it."""
+    run(tmp_path / "sets", MANY, "kill")
+    folder = SetFolder.open(only_set(tmp_path / "sets"))
+    left = folder.path / f"{STAGED}manifest-manifest.json"
+    left.write_text("{")
+    assert [line for line in folder.verify() if left.name in line]
+
+    run(tmp_path / "sets", MANY, "wait")
+
+    assert SetFolder.open(folder.path).verify() == []
 
 
 def test_a_script_without_a_guard_fills_the_set_and_runs_once(tmp_path: Path, plain) -> None:
