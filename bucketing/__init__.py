@@ -36,7 +36,13 @@ from .padding import (
 )
 from .plan import BucketLists, GraphRow, PlanLimits, PlanTable, describe, plan_buckets
 from .plan_file import PlanFile, PlanFileError, PlannedGraph
-from .policy import CoverPolicy, FillPolicy, StepPolicy, decode_context_need
+from .policy import (
+    CoverPolicy,
+    FillPolicy,
+    StepPolicy,
+    decode_context_need,
+    num_spare_blocks,
+)
 
 __all__ = [
     "MAX_NUM_GRAPHS",
@@ -72,6 +78,7 @@ __all__ = [
     "exponential",
     "linear",
     "num_pad_tokens",
+    "num_spare_blocks",
     "packed_len",
     "plan_buckets",
     "powers_of_two",

@@ -102,7 +102,7 @@ class PlanFile:
                 max_num_seqs=limits.max_num_prefill_seqs,
                 prefill_tile=limits.prefill_tile,
             )
-        return FillPolicy(largest, limits.max_num_prefill_seqs, limits.prefill_tile)
+        return FillPolicy.of(limits, largest)
 
     def to_mapping(self) -> dict[str, object]:
         """Return plain data that ``from_mapping`` turns into an equal plan."""

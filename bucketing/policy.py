@@ -13,6 +13,12 @@ from typing import Protocol
 
 from .ladder import require_positive
 from .padding import round_up
+from .plan import PlanLimits
+
+WATERMARK = 0.01
+"""Share of the blocks that an admission leaves free for what running requests generate.
+
+Without it a request is admitted only to be preempted for the next token of another."""
 
 
 class StepPolicy(Protocol):
@@ -53,6 +59,11 @@ class FillPolicy(StepPolicy):
     max_num_tokens: int
     max_num_seqs: int
     prefill_tile: int = 1
+
+    @classmethod
+    def of(cls, limits: PlanLimits, max_num_tokens: int) -> FillPolicy:
+        """Return the policy of a largest graph of so many rows."""
+        return cls(max_num_tokens, limits.max_num_prefill_seqs, limits.prefill_tile)
 
     def __post_init__(self) -> None:
         """Refuse what is not a positive integer."""
@@ -149,6 +160,15 @@ def _fill(
         taken.append(min(num_tokens, max_num_tokens - start))
         start += round_up(taken[-1], prefill_tile)
     return tuple(taken)
+
+
+def num_spare_blocks(num_usable_blocks: int) -> int:
+    """Return the blocks that an admission leaves free if others run.
+
+    >>> num_spare_blocks(1000), num_spare_blocks(20)
+    (10, 1)
+    """
+    return max(1, int(WATERMARK * num_usable_blocks))
 
 
 def decode_context_need(max_num_computed_tokens: int, *, num_speculative_tokens: int = 0) -> int:

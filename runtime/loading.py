@@ -179,11 +179,7 @@ def _policies(config: Config, plan: BucketPlan, limits: PlanLimits) -> Mapping[P
     """Return how prompts fill a step: those that are scored fill the score graph."""
     policies = {Phase.PREFILL: step_policy(config, limits)}
     if plan.score:
-        policies[Phase.SCORE] = FillPolicy(
-            max_num_tokens=plan.score[-1].num_tokens,
-            max_num_seqs=limits.max_num_prefill_seqs,
-            prefill_tile=limits.prefill_tile,
-        )
+        policies[Phase.SCORE] = FillPolicy.of(limits, plan.score[-1].num_tokens)
     return policies
 
 

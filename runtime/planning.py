@@ -56,11 +56,7 @@ def step_policy(config: Config, limits: PlanLimits) -> StepPolicy:
     """Return how prompts fill a step: as the plan says, otherwise the largest graph."""
     if isinstance(config.buckets, PlanFile):
         return config.buckets.step_policy()
-    return FillPolicy(
-        max_num_tokens=limits.max_prefill_tokens,
-        max_num_seqs=limits.max_num_prefill_seqs,
-        prefill_tile=limits.prefill_tile,
-    )
+    return FillPolicy.of(limits, limits.max_prefill_tokens)
 
 
 def graph_layout(

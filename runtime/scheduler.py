@@ -16,16 +16,11 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from ..bucketing import StepPolicy
+from ..bucketing import StepPolicy, num_spare_blocks
 from .block_table import BlockCopy
 from .kv_cache_manager import Donor, KVCacheManager
 from .request import Request, RequestStatus
 from .scheduler_output import Phase, ScheduledRequest, SchedulerOutput
-
-WATERMARK = 0.01
-"""Share of the blocks that an admission leaves free for what running requests generate.
-
-Without it a request is admitted only to be preempted for the next token of another."""
 
 _ORDER = attrgetter("order")
 
@@ -50,7 +45,7 @@ class Scheduler:
         self._kv_cache = kv_cache
         self._policies = policies
         self._max_num_seqs = max_num_seqs
-        self._num_spare_blocks = max(1, int(WATERMARK * min(kv_cache.num_usable_blocks)))
+        self._num_spare_blocks = num_spare_blocks(min(kv_cache.num_usable_blocks))
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._behind: dict[int, list[Request]] = {}

@@ -154,7 +154,7 @@ def expectation(problem: Problem, plan: PlanFile) -> Expectation:
 
 def demand_of(problem: Problem) -> Steps:
     """Return the steps of the traffic if there were a graph for every shape."""
-    return _simulated(problem, _fill(problem.limits), RealShapes(problem.costs))
+    return _simulated(problem, _filling(problem.limits), RealShapes(problem.costs))
 
 
 def plan_of(
@@ -189,7 +189,7 @@ class _Round:
 
 def _choose(problem: Problem, times: StepTimes) -> _Round:
     """Choose for the steps that the traffic leads to if steps take these times."""
-    steps = _simulated(problem, _fill(problem.limits), times)
+    steps = _simulated(problem, _filling(problem.limits), times)
     chooser = _chooser(problem, _window_s(problem, steps))
     policies: dict[PolicyName, Sequence[Option]] = {}
     if problem.settings.policy != "cover":
@@ -239,12 +239,8 @@ def _window_s(problem: Problem, steps: Steps) -> float:
     return max(steps.seconds, steps.busy_s or real_seconds(steps, problem.costs))
 
 
-def _fill(limits: PlanLimits) -> FillPolicy:
-    return FillPolicy(
-        max_num_tokens=limits.max_prefill_tokens,
-        max_num_seqs=limits.max_num_prefill_seqs,
-        prefill_tile=limits.prefill_tile,
-    )
+def _filling(limits: PlanLimits) -> FillPolicy:
+    return FillPolicy.of(limits, limits.max_prefill_tokens)
 
 
 def _chooser(problem: Problem, window_s: float) -> Chooser:

@@ -17,14 +17,11 @@ from operator import attrgetter
 import numpy as np
 
 from ..padding import packed_len, round_up
-from ..policy import StepPolicy
+from ..policy import StepPolicy, num_spare_blocks
 from ..sets.demand import DecodeDemand, PrefillDemand
 from ..traces.trace import Trace
 from .simulated_requests import ServiceLimits, SimulatedRequest, simulated_requests
 from .step_times import StepTimes
-
-WATERMARK = 0.01
-"""Share of the blocks that an admission leaves free, as in the runtime's scheduler."""
 
 _INDEX = attrgetter("index")
 
@@ -154,7 +151,7 @@ class _Service:
         """Tell whether there are blocks for all tokens that it has, and the watermark's."""
         if self._usable is None:
             return True
-        spare = max(1, int(WATERMARK * self._usable)) if self._running else 0
+        spare = num_spare_blocks(self._usable) if self._running else 0
         reserved = sum(self._blocks(max(one.promised, one.num_computed)) for one in self._running)
         return reserved + self._blocks(request.num_tokens) + spare <= self._usable
 
