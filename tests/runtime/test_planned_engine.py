@@ -169,3 +169,19 @@ def test_a_compiled_set_holds_its_plan(cover: LLM, tmp_path: Path) -> None:
 
     assert num_compilations(llm) == 0
     assert tokens_of(llm) == tokens_of(cover)
+
+
+def test_chunks_are_whole_tiles_where_the_backend_has_tiles() -> None:
+    sizes = {"max_num_batched_tokens": 256, "max_model_len": 256, "block_size": 16}
+    tiles = {"prefill_tile": 128, "fold_blocks": 128}
+    settings = {**SETTINGS, **sizes, "backend": "neuron-sim", "num_blocks": 80}
+    settings["model"] = {**SETTINGS["model"], "hidden_size": 64, "max_position_embeddings": 256}
+    plan = plan_data((128,), ((1, 128), (4, 256)), chunks=((1, 128),), **sizes, **tiles)
+    prompts, params = [[7] * 5, [9] * 140], SamplingParams(temperature=0, max_tokens=3)
+
+    planned = LLM({**settings, "buckets": plan})
+    found = [one.token_ids for one in planned.generate(prompts, params)]
+
+    assert found == [one.token_ids for one in LLM(settings).generate(prompts, params)]
+    # A tile of the first prompt leaves no room beside it in a chunk of one tile.
+    assert planned.counters["prefill"] == [[5, 5, 1, 1], [12, 140, 1, 1], [128, 128, 1, 1]]
