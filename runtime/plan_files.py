@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from ..bucketing.plan_file import PlanFile
-from ..bucketing.planner.planner import Problem
+from ..bucketing.planner.problem import Problem
 from ..bucketing.planner.saved_problem import saved_problem
 from .errors import NoriaError
 from .yaml_reader import read_yaml

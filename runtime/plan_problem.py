@@ -16,7 +16,7 @@ from ..bucketing.costs.saved import SavedCosts
 from ..bucketing.plan_file import PolicyName
 from ..bucketing.planner.budget import Budget
 from ..bucketing.planner.given_steps import counted_steps, steps_of_lengths
-from ..bucketing.planner.planner import Problem
+from ..bucketing.planner.problem import Problem
 from ..bucketing.planner.settings import DecodeShape, PlanSettings, Policy
 from ..bucketing.planner.simulation import Steps
 from ..bucketing.traces.counters import Counters

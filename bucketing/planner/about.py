@@ -17,7 +17,8 @@ from ..traces.trace import Trace
 from .baselines import Baseline
 from .budget import Bill, Budget
 from .evaluation import PhaseUse
-from .planner import Expectation, Planned, Problem
+from .planner import Planned
+from .problem import Expectation, Problem
 from .simulation import Steps
 
 Shape = TypeVar("Shape", bound=tuple[int, ...])

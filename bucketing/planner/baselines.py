@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..buckets import Bucket, DecodeBucket, PrefillBucket
 from ..ladder import SEQS, SPACING, TOKENS
 from ..plan_file import PlanFile
-from .planner import Expectation, Problem, expectation, plan_of
+from .problem import Expectation, Problem, expectation, plan_of
 
 BASELINES = {
     "vLLM Neuron (powers of two)": "powers_of_two",

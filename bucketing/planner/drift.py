@@ -8,7 +8,8 @@ from math import inf
 from ..buckets import Bucket
 from ..plan_file import PlanFile
 from .outcome import Outcome, buckets_of, outcome
-from .planner import Problem, make_plan
+from .planner import make_plan
+from .problem import Problem
 from .simulation import Steps
 
 

@@ -18,7 +18,7 @@ from ..sets.covering import prefix_read
 from ..sets.demand import Floats
 from .baselines import Baseline
 from .evaluation import Shapes
-from .planner import Expectation, Problem, expectation
+from .problem import Expectation, Problem, expectation
 from .simulation import Steps
 
 

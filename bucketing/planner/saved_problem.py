@@ -11,7 +11,7 @@ from ..costs.saved import SavedCosts
 from ..plan_file import PlanFile, PlanFileError
 from .about import read_steps
 from .budget import Budget
-from .planner import Problem
+from .problem import Problem
 from .settings import DecodeShape, PlanSettings, Policy
 
 CHOICES = {

@@ -10,7 +10,8 @@ from ..buckets import Bucket, DecodeBucket, PrefillBucket
 from ..plan import PlanLimits
 from ..plan_file import PlanFile, PlanFileError
 from .outcome import Outcome, buckets_of, outcome
-from .planner import Problem, make_plan, plan_of
+from .planner import make_plan
+from .problem import Problem, plan_of
 
 DECODE_GRAPH = re.compile(r"(\d{1,10})x(\d{1,10})", re.ASCII)
 PREFILL_GRAPH = re.compile(r"\d{1,10}", re.ASCII)

@@ -12,7 +12,8 @@ from ..costs.reads import Prefix
 from ..planner.baselines import Baseline
 from ..planner.budget import Bill, Budget
 from ..planner.evaluation import GraphUse, PhaseUse, Shapes
-from ..planner.planner import Expectation, Planned, Problem
+from ..planner.planner import Planned
+from ..planner.problem import Expectation, Problem
 from .dispatched import prefill_step_s
 from .values import (
     PLAN_NAME,

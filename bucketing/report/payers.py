@@ -10,7 +10,7 @@ import numpy as np
 from ..costs.cost import StepCosts
 from ..plan_file import PlanFile
 from ..planner.evaluation import Shapes
-from ..planner.planner import Problem
+from ..planner.problem import Problem
 from ..sets.demand import Floats, Ints
 from .bands import Band, Percentile, WastePoint
 from .dispatched import decode_step_s, own_prompt_s, prefill_step_s, prompt_s

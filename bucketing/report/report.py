@@ -9,7 +9,8 @@ from typing import TypeVar
 from ..planner.about import DIGITS
 from ..planner.baselines import Baseline
 from ..planner.evaluation import Shapes
-from ..planner.planner import Expectation, Planned, Problem, expectation
+from ..planner.planner import Planned
+from ..planner.problem import Expectation, Problem, expectation
 from .facts import (
     bill_facts,
     budget_facts,

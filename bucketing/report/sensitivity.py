@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ..costs.cost import Floats, StepCosts
 from ..plan_file import PlanFile
 from ..planner.evaluation import Shapes
-from ..planner.planner import Expectation, Problem, demand_of, expectation
+from ..planner.problem import Expectation, Problem, demand_of, expectation
 from ..traces.selection import halves, head
 from ..traces.trace import Trace, TraceError
 from .dispatched import decode_step_s, prefill_step_s

@@ -17,7 +17,7 @@ from ...bucketing import PlanFile, PlanFileError
 from ...bucketing.costs.devices import CPU_FEES
 from ...bucketing.costs.tokens import TokenCosts
 from ...bucketing.planner.evaluation import PhaseUse
-from ...bucketing.planner.planner import Problem, expectation
+from ...bucketing.planner.problem import Problem, expectation
 from ...bucketing.planner.saved_problem import saved_problem
 from ...bucketing.traces.selection import fit_to_limits, head, scale
 from ...bucketing.traces.trace import Trace, TraceError

@@ -17,7 +17,7 @@ from .tables import format_table, waste_text
 
 if TYPE_CHECKING:
     from ...bucketing.planner.outcome import Outcome
-    from ...bucketing.planner.planner import Problem
+    from ...bucketing.planner.problem import Problem
 
 HEADER = ("what", "graphs", "prefill waste", "decode waste", "seconds", "change", "compile")
 
@@ -86,7 +86,7 @@ def _found(name: str, ask: Callable[[], Outcome]) -> Outcome:
 def _with_traffic(problem: Problem, path: Path | None, family: str | None) -> Problem:
     """Return the problem with the steps of other traffic, which leads to them with no padding."""
     from ...bucketing.planner.given_steps import steps_of_lengths
-    from ...bucketing.planner.planner import demand_of
+    from ...bucketing.planner.problem import demand_of
     from ...bucketing.traces.families import draw_trace
     from ...bucketing.traces.selection import fit_to_limits
     from ...bucketing.traces.trace import TraceError

@@ -14,7 +14,8 @@ from small_plan import FEES, STEPS, small_plan, traffic
 from noria.bucketing import PlanLimits
 from noria.bucketing.planner.budget import Budget
 from noria.bucketing.planner.drift import Drift, drift
-from noria.bucketing.planner.planner import Problem, make_plan
+from noria.bucketing.planner.planner import make_plan
+from noria.bucketing.planner.problem import Problem
 from noria.bucketing.planner.saved_problem import saved_problem
 from noria.bucketing.planner.settings import PlanSettings
 

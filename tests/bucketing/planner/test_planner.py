@@ -17,7 +17,8 @@ from noria.bucketing.costs.saved import SavedCosts
 from noria.bucketing.planner.about import about_plan, read_steps
 from noria.bucketing.planner.baselines import BASELINES, baselines
 from noria.bucketing.planner.budget import Budget, BudgetError
-from noria.bucketing.planner.planner import Planned, Problem, make_plan, plan_of
+from noria.bucketing.planner.planner import Planned, make_plan
+from noria.bucketing.planner.problem import Problem, plan_of
 from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.traces.trace import Trace
 

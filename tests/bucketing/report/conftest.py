@@ -10,7 +10,8 @@ from noria.bucketing import PlanLimits
 from noria.bucketing.costs.cost import GraphFees
 from noria.bucketing.planner.baselines import Baseline, baselines
 from noria.bucketing.planner.budget import Budget
-from noria.bucketing.planner.planner import Planned, Problem, make_plan
+from noria.bucketing.planner.planner import Planned, make_plan
+from noria.bucketing.planner.problem import Problem
 from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.report.report import report_of, same_steps
 from noria.bucketing.report.values import Report

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from noria.bucketing.planner.baselines import Baseline
-from noria.bucketing.planner.planner import Planned, Problem
+from noria.bucketing.planner.planner import Planned
+from noria.bucketing.planner.problem import Problem
 from noria.bucketing.report.data import json_report
 from noria.bucketing.report.page import html_report
 from noria.bucketing.report.report import report_of

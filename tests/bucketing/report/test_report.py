@@ -11,7 +11,8 @@ from given_costs import LaunchAndWork
 from noria.bucketing.costs.tokens import TokenCosts
 from noria.bucketing.planner.baselines import Baseline, baselines
 from noria.bucketing.planner.evaluation import Shapes
-from noria.bucketing.planner.planner import Planned, Problem, demand_of, expectation, make_plan
+from noria.bucketing.planner.planner import Planned, make_plan
+from noria.bucketing.planner.problem import Problem, demand_of, expectation
 from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.report.dispatched import decode_step_s, prefill_step_s
 from noria.bucketing.report.page import html_report
