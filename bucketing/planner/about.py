@@ -59,6 +59,7 @@ def about_plan(
             "prefill": "exact" if planned.plan.policy == "fill" else "searched",
             "decode_gap": None if planned.decode_gap is None else _rounded(planned.decode_gap),
             "changed_share": _rounded(planned.changed_share),
+            "is_cut_short": planned.is_cut_short,
         },
         "front": [bill_mapping(bill, problem.budget) for bill in planned.front],
         "warm_up": [

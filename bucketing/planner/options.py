@@ -17,13 +17,29 @@ from ..sets.decode import DecodeSet, best_list, best_product, best_ragged
 from ..sets.demand import DecodeDemand, Floats, Ints, PrefillDemand
 from ..sets.prefill import best_sizes, candidate_sizes
 from ..sets.proof import prove
-from ..sets.substitution import substitute
+from ..sets.substitution import LATE, LOOKS_PER_S, substitute
 from .budget import Option
 from .settings import PlanSettings, context_candidates, seqs_candidates
 from .smoothing import smoothed_decode, smoothed_prefill
 
 MAX_COVERING = 8
 """Prefill sizes for covering: more save little, and the search for them takes long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """A decode set after the search.
+
+    Attributes:
+        option: the set.
+        gap: by how much it may at most be above the best of all sets of as many graphs, its fees
+            counted, as a share of the best; None where that is not known.
+        is_cut_short: whether a clock ended the search or the proof.
+    """
+
+    option: Option
+    gap: float | None
+    is_cut_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +92,10 @@ class Chooser:
             Option(self._decode_buckets(one), one.cost) for one in self._decode_sets(demand)
         )
 
-    def improved(self, option: Option, demand: DecodeDemand) -> tuple[Option, float | None]:
-        """Return a decode set of as many graphs that is not worse, and its gap.
-
-        The gap is by how much it may at most be above the best of all such sets, its fees
-        counted, as a share of the best; None where that is not known.
-        """
+    def improved(self, option: Option, demand: DecodeDemand) -> Improved:
+        """Return a decode set of as many graphs that is not worse."""
         if self.settings.decode_shape != "ragged":
-            return option, 0.0 if self.settings.decode_shape == "list" else None
+            return Improved(option, 0.0 if self.settings.decode_shape == "list" else None)
         pairs = tuple((one.size, one.context_len) for one in option.buckets)
         found = substitute(
             DecodeSet(pairs, option.seconds, None, "ragged"),
@@ -92,7 +104,8 @@ class Chooser:
             num_seqs=seqs_candidates(self.limits),
             contexts=context_candidates(self.limits),
             fees=self._decode_fees(),
-            deadline_s=self.settings.search_s,
+            max_looks=self.settings.search_s * LOOKS_PER_S,
+            deadline_s=self.settings.search_s * LATE,
         )
         if self.settings.prove_s:
             found = prove(
@@ -105,7 +118,7 @@ class Chooser:
                 max_s=self.settings.prove_s,
             )
         gap = max(0.0, found.total / found.bound - 1) if found.bound else None
-        return Option(self._decode_buckets(found), found.cost), gap
+        return Improved(Option(self._decode_buckets(found), found.cost), gap, found.is_cut_short)
 
     def unknown_decode(self) -> tuple[Option, ...]:
         """Return sets for traffic whose decode steps nobody knows, the finest first.

@@ -34,6 +34,8 @@ class Planned:
         decode_gap: how far the decode set is at most above the best of as many graphs, for the
             demand that it was chosen for, as a share; None: not known.
         changed_share: by how much the seconds of the traffic changed in the last round.
+        is_cut_short: whether a clock ended the search for decode graphs, so that another machine
+            may find others.
     """
 
     plan: PlanFile
@@ -44,6 +46,7 @@ class Planned:
     order: tuple[WarmUpPoint, ...]
     decode_gap: float | None
     changed_share: float
+    is_cut_short: bool
 
 
 def make_plan(problem: Problem) -> Planned:
@@ -70,6 +73,7 @@ def make_plan(problem: Problem) -> Planned:
         order=order,
         decode_gap=last.decode_gap,
         changed_share=abs(last.bill.seconds / before.bill.seconds - 1),
+        is_cut_short=last.is_cut_short,
     )
 
 
@@ -82,6 +86,7 @@ class _Round:
     bill: Bill
     front: tuple[Bill, ...]
     decode_gap: float | None = None
+    is_cut_short: bool = False
 
 
 def _choose(problem: Problem, times: StepTimes) -> _Round:
@@ -125,10 +130,12 @@ def _improved(problem: Problem, found: _Round) -> _Round:
     if not steps.decode_shapes:
         return found
     chooser = _chooser(problem, _window_s(problem, steps))
-    decode, gap = chooser.improved(found.bill.decode, steps.decode)
-    bill = bills([found.bill.prefill], [decode], problem.fees)[0]
-    plan = plan_of(problem, bill.prefill.buckets, decode.buckets, found.plan.policy)
-    return replace(found, plan=plan, bill=bill, decode_gap=gap)
+    better = chooser.improved(found.bill.decode, steps.decode)
+    bill = bills([found.bill.prefill], [better.option], problem.fees)[0]
+    plan = plan_of(problem, bill.prefill.buckets, bill.decode.buckets, found.plan.policy)
+    return replace(
+        found, plan=plan, bill=bill, decode_gap=better.gap, is_cut_short=better.is_cut_short
+    )
 
 
 def _window_s(problem: Problem, steps: Steps) -> float:

@@ -31,7 +31,9 @@ class PlanSettings:
     max_ratio: most that neighbouring prefill sizes may differ by; None: any.
     unseen_share: share of the steps that is taken to be of any shape, see ``smoothing``.
     max_num_graphs: most graphs of a phase that are looked at.
-    search_s: seconds that the search for a better decode set may take.
+    search_s: seconds that the search for a better decode set takes on a usual machine: a count of
+        its work ends it, so that its result is the same everywhere; a clock only after twice the
+        time.
     prove_s: seconds that a proof of it by integer programming may take, which needs scipy; 0: none.
     """
 

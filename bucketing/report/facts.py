@@ -179,6 +179,7 @@ def proof_facts(problem: Problem, planned: Planned) -> Proof:
         knows_decode=bool(planned.demand.decode_shapes),
         decode_gap=planned.decode_gap,
         changed_share=planned.changed_share,
+        is_cut_short=planned.is_cut_short,
     )
 
 

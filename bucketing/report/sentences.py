@@ -194,6 +194,8 @@ def proof_sentences(report: Report) -> Iterator[str]:
             f"Decode: within {percent_text(proof.decode_gap)} of the best set of as many graphs, "
             "by a proven bound."
         )
+    if proof.is_cut_short:
+        yield "A clock ended the search for decode graphs: another machine may find others."
     yield "How many graphs of each phase: every pair on both curves was weighed."
     yield (
         "Faster steps change which steps there are: planning again with the plan's own times "

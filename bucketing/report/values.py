@@ -234,10 +234,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How sure it is that the plan is the best: see ``Planned``.
-
-    ``knows_decode``: whether the traffic has decode steps.
-    """
+    """How sure it is that the plan is the best, see ``Planned``, and whether decode is known."""
 
     policy: str
     prefill: str
@@ -245,6 +242,7 @@ class Proof:
     knows_decode: bool
     decode_gap: float | None
     changed_share: float
+    is_cut_short: bool
 
 
 @dataclass(frozen=True, slots=True)

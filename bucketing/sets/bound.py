@@ -67,10 +67,10 @@ def dual_rounds(service: Service, num: int, upper: float, start: Ints) -> Iterat
 
 def _round(service: Service, num: int, prices: Floats) -> tuple[DualRound, Floats]:
     """Return a round, and how much each cell is short of being served once ``[N]``."""
-    gains = np.minimum(service.work - prices[:, None], 0.0)
-    reduced = gains.sum(axis=0) + service.fees
+    charged = service.work_at_most(prices, np.arange(len(prices)))
+    reduced = charged - prices.sum() + service.fees
     graphs = _best(reduced, service, num)
-    served = (gains[:, graphs] < 0).sum(axis=1)
+    served = (service.work[:, graphs] < prices[:, None]).sum(axis=1)
     bound = float(prices.sum() + reduced[graphs].sum())
     return DualRound(bound, graphs, reduced), 1.0 - served
 

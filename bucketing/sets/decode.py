@@ -34,6 +34,7 @@ class DecodeSet:
         kind: ``ragged`` (any pairs), ``product`` or ``list`` (num_seqs, all with the largest
             context).
         fees: what the graphs cost to have, in seconds; 0 where no fees were given.
+        is_cut_short: whether a clock ended the search, so that another machine may find another.
     """
 
     buckets: Buckets
@@ -41,6 +42,7 @@ class DecodeSet:
     bound: float | None
     kind: Kind
     fees: float = 0.0
+    is_cut_short: bool = False
 
     @property
     def total(self) -> float:

@@ -14,6 +14,8 @@ from .demand import DecodeDemand, Floats, Ints
 Bools = NDArray[np.bool_]
 MAX_SERVICE_ENTRIES = 1 << 27
 """Most pairs of a cell and a graph that are held at once: 1 GiB of float64."""
+BLOCK = 64
+"""Cells that are added up at once: few enough that their work stays in a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,9 +138,22 @@ class Service:
     def totals_with_one_more(self, chosen: Ints) -> Floats:
         """Return the total for each graph that could be added, inf for those chosen ``[G]``."""
         now = self.work[:, chosen].min(axis=1)
-        added: Floats = np.minimum(self.work, now[:, None]).sum(axis=0) + self.fees
+        added = self.work_at_most(now, np.arange(len(now))) + self.fees
         added[chosen] = np.inf
         return added + float(self.fees[chosen].sum())
+
+    def work_at_most(self, most: Floats, cells: Ints) -> Floats:
+        """Return the work of ``cells`` in each graph, where a cell counts at most ``most`` ``[G]``.
+
+        Args:
+            most: seconds of each cell, of all cells ``[N]``.
+            cells: those that count.
+        """
+        total = np.zeros(self.work.shape[1])
+        for start in range(0, len(cells), BLOCK):
+            some = cells[start : start + BLOCK]
+            total += np.minimum(self.work[some], most[some, None]).sum(axis=0)
+        return total
 
 
 def _fits(num_contexts: int, cells: Ints, graphs: Ints) -> Bools:

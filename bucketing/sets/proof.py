@@ -23,6 +23,8 @@ SCALE = 1000.0
 """Total of the start in the program: the solver's tolerances are absolute."""
 SLACK = 1e-9
 """Relative: a set whose total differs by less counts as equally good."""
+TIME_LIMIT = 1
+"""What the solver says when its time was over."""
 
 
 def prove(
@@ -59,7 +61,9 @@ def prove(
     if len(found) == len(graphs) and service.total(found) < rest.total:
         graphs = found
     solved = -np.inf if solution.mip_dual_bound is None else solution.mip_dual_bound / rest.scale
-    return ragged_set(grid, service, graphs, min(max(solved, rest.bound), service.total(graphs)))
+    bound = min(max(solved, rest.bound), service.total(graphs))
+    is_cut_short = start.is_cut_short or solution.status == TIME_LIMIT
+    return replace(ragged_set(grid, service, graphs, bound), is_cut_short=is_cut_short)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

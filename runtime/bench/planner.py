@@ -35,7 +35,7 @@ from ...bucketing.sets.prefill import (
     candidate_sizes,
     padded_cost,
 )
-from ...bucketing.sets.substitution import substitute
+from ...bucketing.sets.substitution import LATE, LOOKS_PER_S, substitute
 from ...bucketing.traces.selection import halves, take
 from ...bucketing.traces.trace import Trace
 from ..errors import NoriaError
@@ -277,7 +277,8 @@ class _Grid:
             costs,
             num_seqs=seqs,
             contexts=contexts,
-            deadline_s=self.search_s,
+            max_looks=self.search_s * LOOKS_PER_S,
+            deadline_s=self.search_s * LATE,
         )
 
     def waste(self, demand: DecodeDemand, buckets: Sequence[tuple[int, int]]) -> float:

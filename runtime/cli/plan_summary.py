@@ -114,7 +114,8 @@ def _proof_line(made: MadePlan) -> str:
         decode = "proved to be the best of its number"
     else:
         decode = f"within {percent(planned.decode_gap)} of the best of its number"
-    return f"proof: prefill {prefill}; decode {decode}"
+    ended = "; the clock ended the search: --search with more time" * planned.is_cut_short
+    return f"proof: prefill {prefill}; decode {decode}{ended}"
 
 
 def _prefix_lines(made: MadePlan) -> Iterator[str]:

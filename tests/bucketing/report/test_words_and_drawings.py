@@ -100,6 +100,13 @@ def test_a_proof_says_what_is_known(report: Report, gap: float | None, words: st
     said = [*proof_sentences(replace(report, proof=replace(report.proof, decode_gap=gap)))]
 
     assert words in said[1]
+    assert not any("clock" in one for one in said)
+
+
+def test_a_search_that_a_clock_ended_is_said_to_have_been(report: Report) -> None:
+    ended = replace(report, proof=replace(report.proof, is_cut_short=True))
+
+    assert any("A clock ended the search" in one for one in proof_sentences(ended))
 
 
 def test_all_tables_and_drawings_are_there(report: Report) -> None:

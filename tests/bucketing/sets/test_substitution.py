@@ -95,6 +95,43 @@ def test_a_deadline_that_has_passed_returns_the_start() -> None:
     assert found.bound is not None
 
 
+def test_only_a_clock_that_ended_the_search_is_said_to_have_done_so() -> None:
+    problem = random_problem(1)
+    start = problem.worst_set(5)
+
+    assert improve(problem, start, num_looks=5).is_cut_short
+    assert not improve(problem, start).is_cut_short
+
+
+def test_a_search_ends_after_so_much_work_whatever_the_clock_says() -> None:
+    problem = random_problem(1)
+    start = problem.worst_set(5)
+    num = 16 * 16
+
+    def search(max_looks: float, tick: float) -> DecodeSet:
+        looks = count()
+        clock = lambda: tick * next(looks)  # noqa: E731
+        return substitute(
+            start,
+            problem.demand,
+            problem.costs,
+            **problem.options,
+            max_looks=max_looks,
+            deadline_s=1e6,
+            clock=clock,
+        )
+
+    totals = []
+    for max_looks in range(0, 60 * num, 3 * num):
+        fast, slow = search(max_looks, 0.0), search(max_looks, 1.0)
+        assert fast == slow
+        assert not fast.is_cut_short
+        totals.append(fast.total)
+    assert totals == sorted(totals, reverse=True)
+    assert totals[0] == start.total > totals[-1]
+    assert totals[-1] == improve(problem, start).total
+
+
 def test_more_time_never_makes_a_set_worse() -> None:
     problem = random_problem(1)
     start = problem.worst_set(5)
