@@ -8,7 +8,7 @@ from .compiled_set.background import BackgroundCompiler
 from .compiled_set.local_set import LocalSet
 from .compiled_set.set_source import FromLocalSet
 from .compiled_set.tracing import Recipe
-from .compiled_set.workers import WORKER_BYTES
+from .compiled_set.worker_count import WORKER_BYTES
 from .errors import SetError
 from .graph_source import GraphSource
 from .graphs import CompiledGraphs, Progress

@@ -121,8 +121,8 @@ def _kept_text(loaded: LoadedEngine) -> str:
     kept = loaded.local_set
     if kept is None:
         return "Nothing was written to disk: -o DIR writes a compiled set."
-    if not kept.is_kept:
-        return f"Some graphs could not be kept in the local set: {kept.path} cannot be written."
+    if kept.problem is not None:
+        return f"Some graphs could not be kept in the local set: {kept.problem}"
     return f"The graphs are in the local set {kept.path}: the next start finds them there."
 
 

@@ -12,7 +12,8 @@ from .graph_states import GraphState, State
 from .graph_store import GraphStore
 from .tracing import Recipe
 from .worker import Worker
-from .workers import SetCompiler, count_workers
+from .worker_count import count_workers
+from .workers import SetCompiler
 
 LOG = logging.getLogger(__name__)
 NICENESS = 10

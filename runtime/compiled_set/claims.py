@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .locking import unlock
+from .locking import holder, unlock
 from .staging import writing
 
 CLAIM = ".claim-"
@@ -40,6 +40,11 @@ def take_claim(folder: Path, name: str) -> Release | None:
             if _is_there(path, number):
                 return lambda: _release(path, number)
             os.close(number)  # somebody has released it between the two
+
+
+def claimant(folder: Path, name: str) -> str:
+    """Say which process has claimed a graph, as far as the system tells."""
+    return holder(folder / f"{CLAIM}{name}")
 
 
 def remove_free_claims(folder: Path) -> None:

@@ -24,7 +24,8 @@ from .key import Key
 from .native_library import LIBRARY
 from .tracing import Recipe
 from .worker import Worker
-from .workers import SetCompiler, StartWorker, WorkerCount, count_workers
+from .worker_count import WorkerCount, count_workers
+from .workers import SetCompiler, StartWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def compile_set(
     kernels = load_kernels(config.backend, config.target)
     recipe = _recipe(config, path)
     folder = SetFolder.prepare(path, key=_key(recipe, kernels), num_blocks=recipe.num_blocks)
-    if kernels.library is not None:
+    # The key says which sources and instruction set it is built of: any that is there fits.
+    if kernels.library is not None and not folder.has_file(LIBRARY):
         folder.publish_file(LIBRARY, kernels.library.read_bytes())
     for file, data in description(config, kernels).items():
         folder.publish_file(file, data)

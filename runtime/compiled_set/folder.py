@@ -6,7 +6,6 @@ after a manifest without it. So whatever ends a writer, all that the manifest li
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,13 +15,11 @@ from pathlib import Path
 from ..errors import DamagedFile, ForeignFile, SetError
 from .claims import Release, take_claim
 from .key import key_differences, key_digest
-from .leftovers import remove_leftovers, strays
-from .locking import LOCK, quiet, write_lock
+from .leftovers import has_leftovers, remove_leftovers, strays
+from .locking import COMMAND, LOCK, Patience, quiet, write_lock
 from .manifest import ERRORS, GRAPHS, MANIFEST, FileEntry, GraphEntry, Manifest
-from .manifest_file import read_manifest, write_manifest
+from .manifest_file import begin_manifest, read_manifest, write_manifest
 from .staging import appear, fault_point, stage, sync_folder, writing
-
-LOG = logging.getLogger(__name__)
 
 
 class SetFolder:
@@ -36,9 +33,10 @@ class SetFolder:
         manifest: as it was last read or written here.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, patience: Patience = COMMAND) -> None:
         """Stand for a folder that has this manifest; see ``open`` and ``prepare``."""
         self.path = path
+        self._patience = patience
         self.manifest = manifest
         self._mutex = threading.RLock()
         self._is_locked = False
@@ -55,9 +53,16 @@ class SetFolder:
 
     @classmethod
     def prepare(
-        cls, path: Path, *, key: Mapping[str, object], num_blocks: Sequence[int]
+        cls,
+        path: Path,
+        *,
+        key: Mapping[str, object],
+        num_blocks: Sequence[int],
+        patience: Patience = COMMAND,
     ) -> SetFolder:
         """Return the set in ``path``, or begin one where there is none or a damaged manifest.
+
+        Waits for other writers with ``patience``, here and later.
 
         Raises:
             SetError: the set there is for another key, the folder is of something else, or it
@@ -69,7 +74,7 @@ class SetFolder:
         except (DamagedFile, ForeignFile) as error:
             if isinstance(error, ForeignFile) and not (path / LOCK).is_file():
                 raise  # no set was ever here
-            manifest = _begin(path, wanted)
+            manifest = begin_manifest(path, wanted, patience)
         if key_digest(manifest.key) != key_digest(wanted.key):
             differences = "; ".join(key_differences(manifest.key, wanted.key))
             raise SetError(f"{path} is a set for other settings: {differences}")
@@ -78,7 +83,7 @@ class SetFolder:
                 f"{path} is a set for other settings: num_blocks: {list(manifest.num_blocks)} in "
                 f"the set, {list(wanted.num_blocks)} here"
             )
-        return cls(path, manifest)
+        return cls(path, manifest, patience)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -93,7 +98,7 @@ class SetFolder:
             if self._is_locked:
                 yield
                 return
-            with write_lock(self.path):
+            with write_lock(self.path, self._patience):
                 fault_point("lock.held")
                 self.manifest = read_manifest(self.path)
                 remove_leftovers(self.path, self.manifest.all_files)
@@ -102,6 +107,11 @@ class SetFolder:
                     yield
                 finally:
                     self._is_locked = False
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether nothing is in the folder but the set: who writes, or died at it, leaves files."""
+        return not has_leftovers(self.path, self.manifest.all_files)
 
     def claim(self, name: str) -> Release | None:
         """Claim the work on a graph, see ``take_claim``; None if somebody is at it.
@@ -130,6 +140,11 @@ class SetFolder:
             why = "" if graph is None else f": compiling it failed: {graph.error}"
             raise SetError(f"{self.path} has no graph {name}{why}")
         return self._checked(graph.file)
+
+    def has_file(self, path: str) -> bool:
+        """Tell whether a file of this path is listed and as listed."""
+        entry = self.manifest.all_files.get(path)
+        return entry is not None and self._problem(entry) is None
 
     def read_file(self, path: str) -> bytes:
         """Return any listed file; raises as ``read`` does."""
@@ -164,16 +179,18 @@ class SetFolder:
         self._publish_graph(GraphEntry(name, "failed", key, entry, float(seconds), 0, first), data)
 
     def publish_file(self, path: str, data: bytes) -> None:
-        """Add or replace a file that is no graph.
+        """Add or replace a file that is no graph; nothing is written if it is there and whole.
 
         Raises:
             SetError: it cannot be written, or the path is none for a file of a set.
         """
         entry = FileEntry.of(path, data)
         assert path.split("/")[0] not in (GRAPHS, ERRORS), path
+        if self.manifest.files.get(path) == entry and self.has_file(path):
+            return
         with self.locked():
             files = {**self.manifest.files, path: entry}
-            if self.manifest.files.get(path) != entry or self._problem(entry) is not None:
+            if self.manifest.files.get(path) != entry or not self.has_file(path):
                 self._put(entry, data, replace(self.manifest, files=files))
 
     def record(self, facts: Mapping[str, object]) -> None:
@@ -218,7 +235,7 @@ class SetFolder:
         path = self.path / entry.path
         steps = [_Step(path, data, "file", None), _step_to(self.path, manifest, "manifest")]
         if self.manifest.all_files.get(entry.path) not in (None, entry):
-            steps.insert(0, _step_to(self.path, _without(self.manifest, entry.path), "unlisting"))
+            steps.insert(0, _step_to(self.path, self.manifest.without(entry.path), "unlisting"))
         with writing(path), ExitStack() as cleanup:
             if not path.parent.is_dir():
                 path.parent.mkdir()
@@ -263,29 +280,3 @@ class _Step:
 
 def _step_to(folder: Path, manifest: Manifest, kind: str) -> _Step:
     return _Step(folder / MANIFEST, manifest.to_bytes(), kind, manifest)
-
-
-def _without(manifest: Manifest, path: str) -> Manifest:
-    """Return the manifest less what has this file."""
-    graphs = {name: graph for name, graph in manifest.graphs.items() if graph.file.path != path}
-    files = {name: entry for name, entry in manifest.files.items() if name != path}
-    return replace(manifest, graphs=graphs, files=files)
-
-
-def _begin(folder: Path, manifest: Manifest) -> Manifest:
-    """Write the first manifest, unless somebody else does; return the one that is there then."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(folder.parent)
-        names = {path.name for path in folder.iterdir()}
-    if names and not names & {LOCK, MANIFEST}:
-        raise SetError(f"{folder} holds other files and no compiled set; name an empty folder")
-    fault_point("folder.made")
-    with write_lock(folder):
-        try:
-            return read_manifest(folder)
-        except (DamagedFile, ForeignFile) as error:
-            if names & {MANIFEST, GRAPHS}:
-                LOG.warning("%s; all of it is compiled again", error)
-        write_manifest(folder, manifest)
-        return manifest

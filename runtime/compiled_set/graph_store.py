@@ -25,6 +25,11 @@ class GraphStore(Protocol):
     def manifest(self) -> Manifest:
         """What is in it."""
 
+    @property
+    @abstractmethod
+    def is_tidy(self) -> bool:
+        """Whether nothing is in the folder but the set."""
+
     def locked(self) -> AbstractContextManager[None]:
         """Keep other writers out and see what they have published; waits for them."""
 

@@ -31,17 +31,25 @@ def remove_leftovers(folder: Path, listed: Collection[str]) -> None:
 
 def strays(folder: Path, listed: Collection[str]) -> list[str]:
     """Return a line for every file that is not ``listed``; a claim is part of no set."""
-    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
-    unlisted = [path for path in paths if _name(folder, path) not in {*listed, MANIFEST, LOCK}]
-    unlisted = [path for path in unlisted if not _name(folder, path).startswith(CLAIM)]
-    return [f"{folder}: {_name(folder, path)} {_reason(path)}" for path in unlisted]
+    names = [name for name in _unlisted(folder, listed) if not name.startswith(CLAIM)]
+    return [f"{folder}: {name} {_reason(name)}" for name in names]
+
+
+def has_leftovers(folder: Path, listed: Collection[str]) -> bool:
+    """Tell whether there is a file that is not ``listed``, claims included."""
+    return bool(_unlisted(folder, listed))
+
+
+def _unlisted(folder: Path, listed: Collection[str]) -> list[str]:
+    names = [_name(folder, path) for path in folder.rglob("*") if not path.is_dir()]
+    return sorted({*names} - {*listed, MANIFEST, LOCK})
 
 
 def _name(folder: Path, path: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _reason(path: Path) -> str:
-    if path.name.startswith(STAGED):
+def _reason(name: str) -> str:
+    if name.rpartition("/")[2].startswith(STAGED):
         return "is left over from a write that did not end"
     return "is not listed"

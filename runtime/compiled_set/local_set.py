@@ -13,6 +13,7 @@ from ..errors import SetError
 from .claims import Release
 from .folder import SetFolder
 from .key import key_digest
+from .locking import ENGINE
 from .manifest import ERRORS, GRAPHS, FileEntry, GraphEntry, Manifest
 
 LOG = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ class LocalSet:
 
     Attributes:
         path: the folder.
+        problem: why nothing is written any more; None while all is.
     """
 
     def __init__(self, path: Path, *, key: Mapping[str, object], num_blocks: Sequence[int]) -> None:
@@ -35,12 +37,12 @@ class LocalSet:
         self._mutex = threading.Lock()
         self._graphs: dict[str, GraphEntry] = {}
         self._data: dict[str, bytes] = {}
-        self._is_writable = True
+        self.problem: str | None = None
         self._folder: SetFolder | None = None
         self._blank = Manifest(key, tuple(num_blocks))
 
         def prepare() -> None:
-            self._folder = SetFolder.prepare(path, key=key, num_blocks=num_blocks)
+            self._folder = SetFolder.prepare(path, key=key, num_blocks=num_blocks, patience=ENGINE)
 
         self._try_to(prepare)
 
@@ -50,6 +52,11 @@ class LocalSet:
         on_disk = self._blank if self._folder is None else self._folder.manifest
         with self._mutex:
             return replace(on_disk, graphs={**on_disk.graphs, **self._graphs})
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether nothing is in the folder but the set."""
+        return self._folder is None or self._folder.is_tidy
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -132,24 +139,20 @@ class LocalSet:
         self._try_to(lambda: self._open_folder.record(facts))
 
     @property
-    def is_kept(self) -> bool:
-        """Whether all that was published is on the disk, as far as anybody here knows."""
-        return self._is_writable
-
-    @property
     def _open_folder(self) -> SetFolder:
         assert self._folder is not None, "a folder that was never opened is not written"
         return self._folder
 
     def _try_to(self, write: Callable[[], object]) -> None:
         """Write, unless that has failed before; the first failure is warned about."""
-        if not self._is_writable:
+        if self.problem is not None:
             return
         try:
             write()
         except SetError as error:
             with self._mutex:
-                is_first, self._is_writable = self._is_writable, False
+                is_first = self.problem is None
+                self.problem = self.problem or str(error)
             if is_first:
                 LOG.warning("%s; what is compiled from now on is kept in memory only", error)
 

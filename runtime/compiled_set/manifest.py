@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from ..errors import DamagedFile, ForeignFile, SetError
@@ -116,6 +116,12 @@ class Manifest:
         """Every file of the set but the manifest, by path, in the order of the paths."""
         entries = [*self.files.values(), *(graph.file for graph in self.graphs.values())]
         return {entry.path: entry for entry in sorted(entries, key=lambda entry: entry.path)}
+
+    def without(self, path: str) -> Manifest:
+        """Return the manifest less what has this file."""
+        graphs = {name: graph for name, graph in self.graphs.items() if graph.file.path != path}
+        files = {name: entry for name, entry in self.files.items() if name != path}
+        return replace(self, graphs=graphs, files=files)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as a file holds it; equal manifests give equal bytes."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
 from ..errors import SetError
-from ..process_limits import free_memory_bytes, usable_cpus
-from .claims import Release
+from .claims import Release, claimant
 from .graph_states import GraphState, Report, State
 from .graph_store import GraphStore
 from .key import key_digest
@@ -19,11 +18,12 @@ from .manifest import GraphEntry, Manifest
 from .tracing import Recipe, list_graphs
 from .worker import Message, NotReady, Traced, Worker
 
-WORKER_BYTES = 512 * 2**20
-"""Memory of a worker with torch, one thread and graphs without weights, rounded up."""
-
+LOG = logging.getLogger(__name__)
 POLL_S = 0.2
 """Between two looks for what no worker tells."""
+
+WAITS_UNTOLD = 50
+"""Such looks, with nothing to do here, until a warning says who is waited for."""
 
 WANTED = "graphs"
 """Fact of a set: the names of all graphs of the configuration that was compiled last."""
@@ -45,32 +45,6 @@ class Tracing(Protocol):
 
 
 StartWorker = Callable[[Recipe], Tracing]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerCount:
-    """How many workers there are to be, and what bounds their number."""
-
-    num: int
-    reason: str
-
-
-def count_workers(
-    wanted: int | None, *, free_bytes: int | None = None, num_cpus: int | None = None
-) -> WorkerCount:
-    """Return how many workers this machine can take, at least one.
-
-    There is one per CPU that this process may use, and one per ``WORKER_BYTES`` of memory that is
-    free now (of the machine, or of the container if that is less), and no more than ``wanted``.
-    """
-    free = free_memory_bytes() if free_bytes is None else free_bytes
-    cpus = usable_cpus() if num_cpus is None else num_cpus
-    size = WORKER_BYTES // 2**20
-    in_memory = WorkerCount(max(1, free // WORKER_BYTES), f"free memory, {size} MiB a worker")
-    bounds = [WorkerCount(max(1, cpus), f"{cpus} CPUs"), in_memory]
-    if wanted is not None:
-        bounds.insert(0, WorkerCount(wanted, "as asked for"))
-    return min(bounds, key=lambda bound: bound.num)
 
 
 class SetCompiler:
@@ -111,6 +85,7 @@ class SetCompiler:
         self._claims: dict[str, Release] = {}
         self._at_first: Mapping[str, GraphEntry] = {}
         self._num_allowed = 0
+        self._num_waits = 0
         self._is_stopped = threading.Event()
 
     def run(self, num_workers: int) -> None:
@@ -162,11 +137,23 @@ class SetCompiler:
         """Do what workers say; without any, others have claimed all that is left: let them."""
         if not self._workers:
             self._is_stopped.wait(POLL_S)
+            self._say_who_is_waited_for()
             return
         for connection in wait([*self._workers], POLL_S):
             assert isinstance(connection, Connection)
             self._receive(connection)
             self._report(self.graphs, len(self._workers))
+
+    def _say_who_is_waited_for(self) -> None:
+        """Say it once, when it takes long: it may have been stopped."""
+        self._num_waits += 1
+        waiting = self._waiting
+        if self._num_waits != WAITS_UNTOLD or not waiting:
+            return
+        name = waiting[0].name
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        who = claimant(self._folder.path, name)
+        LOG.warning("waiting for %s%s, which %s compiles", name, more, who)
 
     def _claim_next(self) -> GraphState | None:
         """Claim the next graph that is not there; None if others have claimed all that is left."""
@@ -206,6 +193,9 @@ class SetCompiler:
         self._workers[connection].hand(graph.name)
 
     def _note_what_is_there(self) -> None:
+        """Note it, and in the set which graphs it is to have; of a complete set, write nothing."""
+        if self._is_complete():
+            return
         names = [graph.name for graph in self.graphs]
         with self._folder.locked():
             if self._folder.manifest.facts.get(WANTED) != names:
@@ -213,6 +203,13 @@ class SetCompiler:
             self._at_first = self._folder.manifest.graphs
             for graph in self.graphs:
                 self._note_if_ended(graph)
+
+    def _is_complete(self) -> bool:
+        self._at_first = self._folder.manifest.graphs
+        for graph in self.graphs:
+            self._note_if_ended(graph)
+        is_wanted = self._folder.manifest.facts.get(WANTED) == [one.name for one in self.graphs]
+        return is_wanted and not self._waiting and self._folder.is_tidy
 
     def _note_if_ended(self, graph: GraphState) -> None:
         """Note a graph that is there, or that others have tried and failed since the start."""

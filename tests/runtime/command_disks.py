@@ -159,6 +159,7 @@ def read_only(disk: Disk) -> dict[str, object]:
     ]
     found = {
         "results": [refusal(result) for result in results],
+        "again": disk.compile(disk.few).exit_code,
         "verify": run("verify", disk.set).exit_code,
         "same": disk.text() == text,
         "is_as_before": contents(disk.path) == before,

@@ -10,9 +10,11 @@ import os
 import signal
 from collections import Counter
 
-from noria.runtime.compiled_set import folder, leftovers, staging
+from noria.runtime.compiled_set import folder, leftovers, manifest_file, staging
 
 VARIABLE = "NORIA_FAULT_POINT"
+
+MODULES = (folder, leftovers, manifest_file, staging)
 
 FAULT_POINTS = (
     "folder.made",
@@ -49,6 +51,6 @@ def install(signal_number: int = signal.SIGKILL) -> Counter[str]:
         if point == name and reached[point] == int(count or 1):
             os.kill(os.getpid(), signal_number)
 
-    for module in (folder, leftovers, staging):
+    for module in MODULES:
         vars(module)["fault_point"] = fault_point
     return reached

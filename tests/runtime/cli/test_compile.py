@@ -81,4 +81,6 @@ def test_compile_says_where_the_local_set_cannot_be_written(
 
     assert result.exit_code == 0
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("Some graphs could not be kept in the local set: ")
+    start = f"Some graphs could not be kept in the local set: {tmp_path / 'file'}"
+    assert last.startswith(start)
+    assert last.endswith("cannot be written: Not a directory")

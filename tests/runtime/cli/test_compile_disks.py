@@ -81,13 +81,14 @@ def test_e08_more_graphs_on_a_full_disk_are_one_line_and_the_set_stays(
 
 
 def test_e08_a_read_only_disk_is_one_line_and_its_set_runs(met: dict[str, Any]) -> None:
-    """E08: an engine only reads; it warns of nothing."""
+    """E08: an engine only reads; it warns of nothing. Neither does who compiles a whole set."""
     found = met["read_only"]
 
     more, other, generated = found["results"]
     assert is_one_line(more, IS_READ_ONLY)
     assert is_one_line(other, IS_READ_ONLY)
     assert is_one_line(generated, "run noria compile")
+    assert found["again"] == 0
     assert (found["verify"], found["same"], found["is_as_before"]) == (0, True, True)
     assert (found["after"], found["last"]) == ([0, 0], 0)
 

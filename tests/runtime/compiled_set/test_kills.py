@@ -84,7 +84,7 @@ def test_these_are_all_the_fault_points(
     older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    for module in (set_faults.folder, set_faults.leftovers, set_faults.staging):
+    for module in set_faults.MODULES:
         monkeypatch.setattr(module, "fault_point", module.fault_point)
 
     reached = set_faults.install()

@@ -137,7 +137,7 @@ def test_e08_a_folder_that_cannot_be_written_any_more_is_warned_about_once(
         assert {name: store.read(name) for name in NAMES if has(store, name)} == GRAPHS
         assert [one.status for one in store.manifest.graphs.values()] == ["done"] * 4 + ["failed"]
         assert store.manifest.graphs["late"].error == "Error: no"
-        assert not store.is_kept
+        assert store.problem is not None
         for release in claims:
             assert release is not None
             release()

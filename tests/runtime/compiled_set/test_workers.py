@@ -13,10 +13,9 @@ from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.graph_states import GraphState, State, remaining_s
 from noria.runtime.compiled_set.tracing import Recipe
+from noria.runtime.compiled_set.worker_count import WORKER_BYTES, count_workers
 from noria.runtime.compiled_set.workers import (
-    WORKER_BYTES,
     SetCompiler,
-    count_workers,
     missing_graphs,
 )
 from noria.runtime.errors import SetError
