@@ -131,7 +131,7 @@ class PlanFile:
             raise PlanFileError(f"{KEY}: is {whole[KEY]!r}; this version reads format {FORMAT}")
         prefill = _mapping("prefill", whole["prefill"], {"graphs"}, {"policy", "chunks"})
         decode = _mapping("decode", whole["decode"], {"graphs"}, set())
-        limits = _limits(whole["limits"])
+        limits = read_limits("limits", whole["limits"])
         about = _mapping("about", whole.get("about", {}), set(), None)
         return cls(
             limits=limits,
@@ -225,14 +225,19 @@ def _mapping(
     return data
 
 
-def _limits(data: object) -> PlanLimits:
+def read_limits(place: str, data: object) -> PlanLimits:
+    """Read the limits of a plan, or of an engine.
+
+    Raises:
+        PlanFileError: begins with the place, and names the limit and what would fit.
+    """
     names = {limit.name for limit in fields(PlanLimits)}
     needed = {"max_num_batched_tokens", "max_num_seqs", "max_model_len", "max_num_prefill_seqs"}
-    given = _mapping("limits", data, needed | {"block_size"}, names)
+    given = _mapping(place, data, needed | {"block_size"}, names)
     try:
         return PlanLimits(**given)  # type: ignore[arg-type]
     except ValueError as error:
-        raise PlanFileError(f"limits: {error}") from None
+        raise PlanFileError(f"{place}: {error}") from None
 
 
 def _graphs(phase: str, data: object, limits: PlanLimits) -> tuple[PlannedGraph, ...]:

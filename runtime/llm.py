@@ -97,7 +97,7 @@ class LLM:
         Written as JSON it is what ``noria generate --counters`` writes, and traffic to plan for.
         """
         with self._engine.lock:
-            return self._engine.counters.to_mapping()
+            return self._engine.counters.to_mapping(self.loaded.counted)
 
     def metrics_text(self) -> str:
         """Return what ran so far in the text format of Prometheus.

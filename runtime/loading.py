@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..bucketing import BucketPlan, FillPolicy, PlanLimits, StepPolicy
+from ..bucketing.traces.counted_engine import CountedEngine
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .arrivals import Arrivals
@@ -19,6 +20,7 @@ from .compiled_set.folder import SetFolder
 from .compiled_set.local_set import LocalSet
 from .compiled_set.native_library import library_of
 from .config import Config
+from .counted_engine import engine_of
 from .engine import Engine, EngineLimits
 from .errors import ConfigError
 from .graph_supply import choose_start
@@ -49,7 +51,10 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """A warm engine, and what is known about it; ``seconds`` of each part of loading, in order."""
+    """A warm engine, and what is known about it; ``seconds`` of each part of loading, in order.
+
+    Its counters are those of ``counted``.
+    """
 
     engine: Engine
     runner: ModelRunner
@@ -62,6 +67,7 @@ class LoadedEngine:
     warm_up: WarmUp
     arrivals: Arrivals
     local_set: LocalSet | None
+    counted: CountedEngine
     seconds: Mapping[str, float]
 
     @property
@@ -127,6 +133,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         warm_up=warm_up,
         arrivals=arrivals,
         local_set=start.local_set,
+        counted=engine_of(config, source.architecture),
         seconds=watch.seconds,
     )
 

@@ -12,6 +12,7 @@ from ..bucketing.planner.baselines import Baseline, baselines
 from ..bucketing.planner.budget import BudgetError
 from ..bucketing.planner.outcome import Outcome, outcome, prefill_time_wastes
 from ..bucketing.planner.planner import Planned, make_plan
+from ..bucketing.traces.counted_engine import ABOUT_KEY
 from .plan_files import PlanError
 from .plan_problem import PlanTask
 
@@ -76,6 +77,7 @@ def make_planned_file(task: PlanTask, *, trace_name: str) -> MadePlan:
     about = about_plan(problem, planned, task.costs, trace_name=trace_name, baselines=others)
     about["prefix_wastes"] = {name: float(f"{waste:.9g}") for name, waste in wastes.items()}
     about["notes"] = list(task.notes)
+    about[ABOUT_KEY] = task.engine.about_mapping()
     return MadePlan(
         task=task,
         planned=planned,

@@ -13,22 +13,21 @@ import numpy as np
 from ..bucketing import PlanLimits
 from ..bucketing.costs.model_shape import ModelShape
 from ..bucketing.costs.saved import SavedCosts
-from ..bucketing.plan_file import PolicyName
 from ..bucketing.planner.budget import Budget
-from ..bucketing.planner.given_steps import counted_steps, steps_of_lengths
+from ..bucketing.planner.given_steps import counted_notes, counted_steps, steps_of_lengths
 from ..bucketing.planner.problem import Problem
 from ..bucketing.planner.settings import DecodeShape, PlanSettings, Policy
 from ..bucketing.planner.simulation import Steps
+from ..bucketing.traces.counted_engine import CountedEngine
 from ..bucketing.traces.counters import Counters
 from ..bucketing.traces.selection import fit_to_limits, head, scale, take
 from ..bucketing.traces.trace import Trace, TraceError
 from .config import Config
+from .counted_engine import engine_without_weights
 from .errors import ConfigError, ModelError, NoriaError
 from .models.sizes import read_sizes_of
 from .plan_costs import planned_costs
-from .planning import plan_limits
 from .step_costs import CONTEXT_READS, model_shape
-from .target_shapes import target_shapes
 
 GRANULARITY = 16
 """Prefill sizes are multiples of it on targets that have no tile."""
@@ -80,11 +79,13 @@ class PlanTask:
         problem: to be solved.
         costs: of the problem, as plain data too.
         notes: what whoever reads the plan should know, in sentences.
+        engine: of the configuration.
     """
 
     problem: Problem
     costs: SavedCosts
     notes: tuple[str, ...]
+    engine: CountedEngine
 
 
 def plan_task(
@@ -93,7 +94,7 @@ def plan_task(
     options: PlanOptions,
     *,
     counters: Counters | None = None,
-    counted_policy: PolicyName = "fill",
+    running: CountedEngine | None = None,
 ) -> PlanTask:
     """Return what is to be planned. Files of costs and the model's configuration are read here.
 
@@ -102,12 +103,13 @@ def plan_task(
         trace: traffic; None only beside counters.
         options: what else is asked for.
         counters: of an engine, whose steps count instead of the trace.
-        counted_policy: of this engine.
+        running: the engine that they are taken to be of; None: that of the configuration.
 
     Raises:
         NoriaError: in one line: a file, an option or the traffic does not fit.
     """
-    limits = planned_limits(config)
+    engine = engine_without_weights(config)
+    limits = engine.limits
     _check_must_have(options.must_have, limits)
     costs, shape, note = planned_costs(
         config, path=options.costs, fitted=options.fitted, device=options.device
@@ -116,8 +118,9 @@ def plan_task(
     num_blocks = _num_blocks(config, shape)
     steps: Steps | None
     if counters is not None:
-        trace, steps = counters.requests, _counted(counters, limits, counted_policy)
-        notes.append(COUNTED)
+        asked = running or engine
+        trace, steps = counters.requests, _counted(counters, asked)
+        notes += [COUNTED, *counted_notes(counters, asked)]
     else:
         assert trace is not None
         trace = _fitting(trace, limits, num_blocks, options)
@@ -137,7 +140,7 @@ def plan_task(
         num_blocks=num_blocks,
         steps=steps,
     )
-    return PlanTask(problem, costs, tuple(notes))
+    return PlanTask(problem, costs, tuple(notes), engine)
 
 
 def _settings(config: Config, options: PlanOptions, limits: PlanLimits) -> PlanSettings:
@@ -153,9 +156,9 @@ def _settings(config: Config, options: PlanOptions, limits: PlanLimits) -> PlanS
     )
 
 
-def _counted(counters: Counters, limits: PlanLimits, policy: PolicyName) -> Steps:
+def _counted(counters: Counters, asked: CountedEngine) -> Steps:
     try:
-        return counted_steps(counters, limits, policy)
+        return counted_steps(counters, asked)
     except ValueError as error:
         raise NoriaError(f"--trace: {error}") from None
 
@@ -165,12 +168,6 @@ def is_single_requests(trace: Trace) -> bool:
     return trace.output_lens is not None and (
         trace.weights is None or bool((trace.weights == 1).all())
     )
-
-
-def planned_limits(config: Config) -> PlanLimits:
-    """Return the limits of a configuration with the alignment of its backend."""
-    shapes = target_shapes(config.backend)
-    return plan_limits(config, prefill_tile=shapes.prefill_tile, fold_blocks=shapes.fold_blocks)
 
 
 def granularity(limits: PlanLimits) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from ..bucketing import MAX_NUM_GRAPHS, PlanFile, PlanLimits
-from .planning import plan_limits
+from .planning import planned_limits
 from .settings import Config
 from .target_shapes import target_shapes
 from .typed_reader import refuse
@@ -31,8 +31,7 @@ def check_plan(config: Config, place: str) -> None:
 
 
 def _check_limits(config: Config, plan: PlanFile, place: str) -> None:
-    shapes = target_shapes(config.backend)
-    needed = plan_limits(config, prefill_tile=shapes.prefill_tile, fold_blocks=shapes.fold_blocks)
+    needed = planned_limits(config)
     for limit in fields(PlanLimits):
         planned, value = getattr(plan.limits, limit.name), getattr(needed, limit.name)
         if planned == value:

@@ -18,6 +18,7 @@ from ..bucketing import (
     plan_buckets,
 )
 from .settings import Config
+from .target_shapes import target_shapes
 
 if TYPE_CHECKING:
     from ..kernels.contract import KVGroup
@@ -36,6 +37,12 @@ def plan_limits(config: Config, *, prefill_tile: int = 1, fold_blocks: int = 1) 
         prefill_tile=prefill_tile,
         fold_blocks=fold_blocks,
     )
+
+
+def planned_limits(config: Config) -> PlanLimits:
+    """Return the limits of a configuration with the alignment of its backend."""
+    shapes = target_shapes(config.backend)
+    return plan_limits(config, prefill_tile=shapes.prefill_tile, fold_blocks=shapes.fold_blocks)
 
 
 def bucket_plan(config: Config, limits: PlanLimits) -> BucketPlan:

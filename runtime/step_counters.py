@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from ..bucketing import Bucket, BucketPlan, PaddingCounter
+from ..bucketing.traces.counted_engine import CountedEngine
 
 EXACT_BITS = 7
 """Sizes up to 2**7 are counted exactly, larger ones to 6 bits behind the first. With as many
@@ -214,10 +215,11 @@ class StepCounters:
             for bucket, step in ran
         }
 
-    def to_mapping(self) -> dict[str, object]:
-        """Return the counters as ``bucketing.traces.counters`` reads them."""
+    def to_mapping(self, engine: CountedEngine) -> dict[str, object]:
+        """Return the counters of an engine as ``bucketing.traces.counters`` reads them."""
         return {
-            "noria_counters": 1,
+            "noria_counters": 2,
+            "engine": engine.to_mapping(),
             "prefill": [
                 [rows, min(rows + cached, self._max_model_len), count, num_requests]
                 for rows, cached, count, num_requests in self._prefill.rows()

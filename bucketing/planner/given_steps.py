@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from ..padding import round_up
 from ..plan import PlanLimits
 from ..plan_file import PlanFileError, PolicyName
 from ..policy import StepPolicy
+from ..traces.counted_engine import CountedEngine
 from ..traces.counters import Counters
 from ..traces.trace import Trace
 from .evaluation import Shapes
@@ -59,15 +61,25 @@ def cut_steps(steps: Steps, policy: StepPolicy, limits: PlanLimits) -> Steps:
     return replace(steps, prefill_shapes=prefill, decode_shapes=decode)
 
 
-def counted_steps(counters: Counters, limits: PlanLimits, policy: PolicyName) -> Steps:
+def counted_steps(counters: Counters, asked: CountedEngine) -> Steps:
     """Return the steps that an engine counted, as prompts fill the largest graph.
 
     Where its policy covers prompts by several chunks, what waited for these is not counted: then
     the finished prompts stand for it, each alone.
 
+    Args:
+        counters: of an engine that may have run other graphs.
+        asked: the engine that they are to tell of; its policy counts where they name none.
+
     Raises:
-        PlanFileError: there are no steps, or larger ones than the limits allow.
+        PlanFileError: they are another engine's, there are no steps, or larger ones than the
+            limits allow.
     """
+    limits = asked.limits
+    counted = counters.engine
+    if counted is not None:
+        _check_engine(counted, asked)
+    policy = (counted and counted.policy) or asked.policy or "fill"
     decode: dict[tuple[int, int], float] = {}
     if counters.decode is not None:
         demand = counters.decode
@@ -85,6 +97,28 @@ def counted_steps(counters: Counters, limits: PlanLimits, policy: PolicyName) ->
     steps = Steps(prefill, decode, 0.0, 0.0, 0)
     _check_limits(steps, limits)
     return steps
+
+
+def counted_notes(counters: Counters, asked: CountedEngine) -> Iterator[str]:
+    """Yield what to know of counters beside an engine, in sentences."""
+    if counters.engine is None:
+        yield "the counters do not say of which engine they are, as those of format 1 do not"
+    elif not counters.engine.has_plan_of(asked):
+        yield (
+            "the steps were counted with other graphs, or other chunks of prompts, than those that "
+            f"they are asked about: policy {counters.engine.policy} and plan "
+            f"{counters.engine.plan_key}, here {asked.policy} and {asked.plan_key}"
+        )
+
+
+def _check_engine(counted: CountedEngine, asked: CountedEngine) -> None:
+    difference = counted.difference(asked)
+    if difference is not None:
+        name, value, wanted = difference
+        raise PlanFileError(
+            f"{name} is {value} where this was counted, and {wanted} here: the counters are of "
+            "another configuration"
+        )
 
 
 def _counted_prefill(

@@ -1,9 +1,11 @@
 """What the runtime counted while it served, read back: requests, steps and time per graph.
 
-``{"noria_counters": 1, "prompts": [[prompt_len, output_len, count], ...],
+``{"noria_counters": 2, "engine": {...}, "prompts": [[prompt_len, output_len, count], ...],
 "prefill": [[num_tokens, context_len, num_steps, num_requests], ...],
 "decode": [[num_seqs, context_need, num_steps], ...],
 "graphs": {label: {"num_steps":, "real_tokens":, "padded_tokens":, "seconds":}}}``
+
+Format 1 is the same without ``engine``, of which then nothing is known.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ..plan_file import PlanFileError
 from ..sets.demand import DecodeDemand, PrefillDemand
+from .counted_engine import CountedEngine
 from .json_text import NotJson, parse_json
 from .kinds import MAX_DECIMAL, MAX_LEN
 from .requests import Requests, trace_of
@@ -22,7 +26,9 @@ from .text import TraceText, shown
 from .trace import Ints, Trace
 
 VERSION_KEY = "noria_counters"
-VERSION = 1
+VERSION = 2
+OLD_VERSION = 1
+"""Says nothing of the engine."""
 PROMPTS = ("prompt_len", "output_len", "count")
 PREFILL = ("num_tokens", "context_len", "num_steps", "num_requests")
 DECODE = ("num_seqs", "context_need", "num_steps")
@@ -56,6 +62,7 @@ class Counters:
         decode: steps by requests and context; None: there was none.
         prefill_steps: rows of (num_tokens, context_len, num_steps, num_requests) ``[n, 4]``.
         graphs: counts by label.
+        engine: that counted; None: they do not say which one.
     """
 
     requests: Trace | None
@@ -63,6 +70,7 @@ class Counters:
     decode: DecodeDemand | None
     prefill_steps: Ints
     graphs: Mapping[str, GraphCounts]
+    engine: CountedEngine | None = None
 
 
 def read_counters(text: TraceText) -> Counters:
@@ -81,6 +89,7 @@ def read_counters(text: TraceText) -> Counters:
         decode=DecodeDemand.of(decode[:, 0], decode[:, 1], decode[:, 2]) if len(decode) else None,
         prefill_steps=prefill,
         graphs=_graphs(text, record),
+        engine=None if record[VERSION_KEY] == OLD_VERSION else _engine(text, record),
     )
 
 
@@ -102,10 +111,19 @@ def _document(text: TraceText) -> Mapping[str, Any]:
     except NotJson as error:
         raise text.error(str(error), error.line) from None
     version = record.get(VERSION_KEY) if isinstance(record, dict) else None
-    if type(version) is not int or version != VERSION:
-        raise text.error(f"{VERSION_KEY} is {shown(version)}; must be {VERSION}")
+    if type(version) is not int or version not in (OLD_VERSION, VERSION):
+        fits = f"must be {VERSION}, or {OLD_VERSION} as older ones are"
+        raise text.error(f"{VERSION_KEY} is {shown(version)}; {fits}")
     assert isinstance(record, dict)
     return record
+
+
+def _engine(text: TraceText, record: Mapping[str, Any]) -> CountedEngine:
+    try:
+        return CountedEngine.from_mapping(record.get("engine"))
+    except (PlanFileError, OverflowError) as error:
+        problem = ascii(" ".join(str(error).split()))[1:-1]
+        raise text.error(problem) from None
 
 
 def _rows(text: TraceText, record: Mapping[str, Any], key: str, names: tuple[str, ...]) -> Ints:

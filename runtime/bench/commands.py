@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ..config import Config, load_config
 from ..errors import ConfigError
+from ..models.locations import model_name
 from ..process_limits import usable_cpus
 from .machine import measure_machine
 from .model_files import model_files
@@ -143,11 +144,6 @@ def _bench(
         machine=machine,
         notes=_notes(config, workload),
     )
-
-
-def model_name(model: str | Mapping[str, object]) -> str:
-    """Return what reports call a model: no path, which would tell of the machine."""
-    return Path(model).name if isinstance(model, str) else "inline model"
 
 
 def _engines(

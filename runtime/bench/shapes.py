@@ -32,13 +32,13 @@ from ..graphs import CompiledGraph
 from ..kv_cache_dtype import cache_scales
 from ..model_checks import check_logits_fit, check_model_len, check_weights_fit
 from ..model_runner import ModelRunner
+from ..models.locations import model_name
 from ..models.sources import LoadedModel, open_model
 from ..process_limits import usable_cpus
 from ..sampling_params import SamplingParams
 from ..sampling_state import SamplerRow
 from ..scheduler_output import Phase, ScheduledRequest, SchedulerOutput
 from ..step_costs import model_shape
-from .commands import model_name
 from .kernel_limits import kernel_sheet
 from .machine import cpu_name
 from .processes import CpuWatch

@@ -15,8 +15,8 @@ from statistics import median
 
 from ..config import Config, load_config
 from ..errors import ConfigError
+from ..models.locations import model_name
 from ..process_limits import usable_cpus
-from .commands import model_name
 from .machine import cpu_name
 from .offline import Progress
 from .peers import worker_environment

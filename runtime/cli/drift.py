@@ -42,7 +42,8 @@ def drift(
     where the regret of the horizon is more than the seconds of compiling what is new in it.
     """
     from ...bucketing.planner.drift import drift as weigh
-    from ...bucketing.planner.given_steps import counted_steps
+    from ...bucketing.planner.given_steps import counted_notes, counted_steps
+    from ...bucketing.traces.counted_engine import CountedEngine
     from ..plan_files import read_plan, saved_problem_of
     from ..trace_files import read_counters_file
 
@@ -52,14 +53,16 @@ def drift(
         problem = replace(problem, budget=replace(problem.budget, horizon_s=horizon))
     counted = read_counters_file(counters)
     try:
-        steps = counted_steps(counted, file.limits, file.policy)
+        asked = CountedEngine.of_plan(file)
+        steps = counted_steps(counted, asked)
         found = weigh(problem, file, steps, window_s=window)
     except ValueError as error:
         raise UserMistake(f"{counters}: {error}") from None
-    click.echo(_as_json(found) if as_json else _as_text(found, plan))
+    notes = list(counted_notes(counted, asked))
+    click.echo(_as_json(found, notes) if as_json else _as_text(found, plan, notes))
 
 
-def _as_text(found: Drift, plan: Path) -> str:
+def _as_text(found: Drift, plan: Path, notes: Sequence[str]) -> str:
     rows = [
         (
             name,
@@ -73,7 +76,8 @@ def _as_text(found: Drift, plan: Path) -> str:
     regret = (
         f"regret: {percent(found.regret_share)}, {found.regret_per_hour_s:.1f} seconds of each hour"
     )
-    lines = [format_table(HEADER, rows), "", regret]
+    lines = [f"note: {note}" for note in notes]
+    lines += [format_table(HEADER, rows), "", regret]
     if found.added or found.dropped:
         lines.append(f"add {_listed(found.added)}; drop {_listed(found.dropped)}")
     lines.append(f"compiling what is new: {duration_text(found.compile_s)}")
@@ -91,7 +95,7 @@ def _listed(buckets: Sequence[object]) -> str:
     return ", ".join(getattr(bucket, "label", "") for bucket in buckets) or "nothing"
 
 
-def _as_json(found: Drift) -> str:
+def _as_json(found: Drift, notes: Sequence[str]) -> str:
     pays_back_s = found.pays_back_s
     data = {
         "running": asdict(found.running),
@@ -106,5 +110,6 @@ def _as_json(found: Drift) -> str:
         "regret_per_hour_s": found.regret_per_hour_s,
         "pays_back_s": pays_back_s if isfinite(pays_back_s) else None,
         "is_worth_it": found.is_worth_it,
+        "notes": list(notes),
     }
     return json.dumps(data, indent=2)

@@ -10,8 +10,7 @@ import click
 
 from ...bucketing import BucketPlan, GraphRow, PlanFile, PlanLimits, PlanTable, describe
 from ..config import Config, load_config
-from ..planning import bucket_plan, plan_limits
-from ..target_shapes import target_shapes
+from ..planning import bucket_plan, planned_limits
 from .plan_options import plan_options, refuse_without_traffic
 from .tables import format_table, percent
 
@@ -56,8 +55,7 @@ def plan(config: Path, as_json: bool, **given: Any) -> None:
 
 def plan_config(config: Config) -> tuple[BucketPlan, PlanLimits]:
     """Return the plan of a configuration with the alignment of its backend."""
-    shapes = target_shapes(config.backend)
-    limits = plan_limits(config, prefill_tile=shapes.prefill_tile, fold_blocks=shapes.fold_blocks)
+    limits = planned_limits(config)
     return bucket_plan(config, limits), limits
 
 

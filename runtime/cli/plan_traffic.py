@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...bucketing import PlanFile
 from ..config import Config, parse_config
+from ..counted_engine import engine_without_weights
 from ..errors import ConfigError
-from ..plan_setting import KEY, plan_path, read_buckets, with_plan
+from ..plan_setting import KEY, plan_path
 from ..yaml_reader import read_yaml
 from .failures import UserMistake, user_file
 
 if TYPE_CHECKING:
-    from ...bucketing.plan_file import PolicyName
+    from ...bucketing.traces.counted_engine import CountedEngine
     from ...bucketing.traces.trace import Trace
     from .traffic import TokenIds
 
@@ -44,12 +44,12 @@ def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
 
     output = given["output"]
     _check_outputs(config, given)  # before seconds are spent
-    settings, policy = _settings(config)
+    settings, running = _settings(config)
     options = _options(given)
     if given["trace"] is not None and given["traffic"] is None and holds_counters(given["trace"]):
         counters = read_counters_file(given["trace"])
         task, name = (
-            plan_task(settings, None, options, counters=counters, counted_policy=policy),
+            plan_task(settings, None, options, counters=counters, running=running),
             given["trace"].name,
         )
     else:
@@ -87,27 +87,21 @@ def _check_outputs(config: Path, given: Mapping[str, Any]) -> None:
         taken[f"--{name}"] = path
 
 
-def _settings(path: Path) -> tuple[Config, PolicyName]:
-    """Read a configuration without the plan that it may name, and the policy of that one.
+def _settings(path: Path) -> tuple[Config, CountedEngine | None]:
+    """Read a configuration without the plan that it may name, and the engine that runs that one.
 
     The plan may not be there yet, or be one for other limits, which is why a new one is made.
     """
     given = read_yaml(path)
     is_plan = plan_path(given) is not None
     if not isinstance(given, Mapping) or not (is_plan or isinstance(given.get(KEY), Mapping)):
-        return parse_config(given, source=str(path)), "fill"
-    settings = {key: value for key, value in given.items() if key != KEY}
-    return parse_config(settings, source=str(path)), _policy(given, path.parent)
-
-
-def _policy(settings: Mapping[str, object], folder: Path) -> PolicyName:
+        return parse_config(given, source=str(path)), None
+    settings = parse_config({k: v for k, v in given.items() if k != KEY}, source=str(path))
     try:
-        found = with_plan(settings, folder)
-        assert isinstance(found, Mapping)
-        plan = read_buckets(KEY, found[KEY])
-    except (ConfigError, KeyError):
-        return "fill"
-    return plan.policy if isinstance(plan, PlanFile) else "fill"
+        with_its_plan = parse_config(given, source=str(path), folder=path.parent)
+    except ConfigError:  # nobody knows then what graphs it ran
+        return settings, replace(engine_without_weights(settings), policy=None, plan_key=None)
+    return settings, engine_without_weights(with_its_plan)
 
 
 def read_or_draw(

@@ -7,7 +7,7 @@ known model, a hub id. Anything else is an error that lists what was tried.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +46,11 @@ def resolve_model(
         except ModelError as error:
             raise ModelError(f"model {name!r} is no folder or file here; {error}") from None
     raise ModelError(_not_found(name))
+
+
+def model_name(model: str | Mapping[str, object]) -> str:
+    """Return what reports call a model: no path, which would tell of the machine."""
+    return Path(model).name if isinstance(model, str) else "inline model"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from plans import plan_data
@@ -11,6 +11,7 @@ from tiny_engine import EngineShape, TinyEngine, build_engine
 from tiny_llm import TINY, script
 
 from noria.bucketing import PlanFile, packed_len
+from noria.bucketing.traces.counted_engine import CountedEngine
 from noria.runtime import LLM
 from noria.runtime.engine import OutputWatch
 from noria.runtime.model_runner import ModelRunner
@@ -20,6 +21,7 @@ from noria.runtime.scheduler_output import Phase, SchedulerOutput
 
 PLAN = plan_data((5, 16, 40), chunks=((1, 5), (6, 16), (30, 40)), block_size=4)
 SHAPE = EngineShape(max_num_seqs=4, block_size=4, plan=PlanFile.from_mapping(PLAN))
+ENGINE = CountedEngine(limits=PlanFile.from_mapping(PLAN).limits)
 PROMPTS = [3, 17, 9, 40, 1, 23]
 
 
@@ -30,6 +32,10 @@ def planned() -> TinyEngine:
 
 def greedy(max_tokens: int) -> SamplingParams:
     return SamplingParams(temperature=0, max_tokens=max_tokens)
+
+
+def counted(planned: TinyEngine) -> dict[str, Any]:
+    return planned.engine.counters.to_mapping(ENGINE)
 
 
 def steps_of(engine: TinyEngine) -> dict[str, Counter[tuple[int, ...]]]:
@@ -57,7 +63,7 @@ def test_every_step_and_request_is_counted(planned: TinyEngine) -> None:
 
     planned.run()
 
-    found = planned.engine.counters.to_mapping()
+    found = counted(planned)
     prefill, decode = found["prefill"], found["decode"]
     assert {(size, context): num for size, context, num, _ in prefill} == noted["prefill"]  # type: ignore[attr-defined]
     assert {(size, context): num for size, context, num in decode} == noted["decode"]  # type: ignore[attr-defined]
@@ -80,7 +86,7 @@ def test_what_did_not_finish_is_not_counted(planned: TinyEngine) -> None:
     planned.engine.step()
     planned.engine.cancel(cancelled)
     planned.engine.cancel(cancelled)
-    before = planned.engine.counters.to_mapping()
+    before = counted(planned)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelRunner, "run_graph", lambda *_: 1 / 0)
@@ -88,11 +94,11 @@ def test_what_did_not_finish_is_not_counted(planned: TinyEngine) -> None:
         with pytest.raises(ZeroDivisionError):
             planned.engine.step()
 
-    assert planned.engine.counters.to_mapping() == before
+    assert counted(planned) == before
     assert (before["prompts"], planned.engine.counters.num_requests) == ([], 0)
     planned.run()
     assert request.is_finished
-    assert planned.engine.counters.to_mapping()["prompts"] == [[9, 1, 1]]
+    assert counted(planned)["prompts"] == [[9, 1, 1]]
 
 
 class Broken:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.bucketing import DecodeBucket, PrefillBucket, ScoreBucket
+from noria.bucketing import DecodeBucket, PlanLimits, PrefillBucket, ScoreBucket
+from noria.bucketing.traces.counted_engine import CountedEngine
 from noria.bucketing.traces.counters import Counters, GraphCounts, read_counters
 from noria.bucketing.traces.text import TraceText
 from noria.runtime.step_counters import Resolution, ShapeTable, StepCounters
@@ -20,8 +21,11 @@ SIZES = st.integers(1, 2**20)
 UNITS = st.sampled_from([1, 3, 16, 48])
 
 
+ENGINE = CountedEngine(limits=PlanLimits(512, 8, 1000, 4, 16), backend="cpu", policy="fill")
+
+
 def read(counters: StepCounters) -> Counters:
-    data = json.dumps(counters.to_mapping()).encode()
+    data = json.dumps(counters.to_mapping(ENGINE)).encode()
     return read_counters(TraceText.read(io.BytesIO(data), "counters.json"))
 
 
@@ -44,6 +48,7 @@ def test_what_is_counted_is_read_back() -> None:
 
     found = read(counters)
 
+    assert found.engine == ENGINE
     assert found.prefill_steps.tolist() == [[40, 40, 2, 4], [40, 56, 1, 2]]
     assert found.decode is not None
     assert found.decode.num_seqs.tolist() == [3]
@@ -145,7 +150,7 @@ def test_long_service_takes_bounded_memory() -> None:
         counters.add_step(decode, seqs, context, num_tokens=seqs, num_requests=seqs, seconds=1.0)
         counters.add_request(context, draws.randint(1, 4096))
 
-    found = counters.to_mapping()
+    found = counters.to_mapping(ENGINE)
     assert all(len(found[key]) <= 16384 for key in ("prefill", "decode", "prompts"))  # type: ignore[arg-type]
     assert found["graphs"]["prefill_t8192_c131072"]["num_steps"] == 40_000  # type: ignore[index]
     assert read(counters).requests.num_requests == 40_000  # type: ignore[union-attr]

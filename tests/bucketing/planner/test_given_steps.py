@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +14,23 @@ from hypothesis import strategies as st
 from small_plan import LIMITS
 
 from noria.bucketing import CoverPolicy, FillPolicy, PlanFileError, PlanLimits
-from noria.bucketing.planner.given_steps import counted_steps, cut_steps, steps_of_lengths
+from noria.bucketing.planner.given_steps import (
+    counted_notes,
+    counted_steps,
+    cut_steps,
+    steps_of_lengths,
+)
 from noria.bucketing.planner.simulation import PrefillShape, Steps
+from noria.bucketing.traces.counted_engine import CountedEngine
 from noria.bucketing.traces.counters import Counters, read_counters
 from noria.bucketing.traces.text import TraceText
 from noria.bucketing.traces.trace import Trace
 
 FILL = FillPolicy(64, 4)
 COVER = CoverPolicy.of_changes([(1, 16), (17, 32)], 64, max_num_seqs=4)
+ASKED = CountedEngine(
+    limits=LIMITS, backend="cpu", model="tiny", model_key="1" * 16, policy="fill", plan_key="a"
+)
 COUNTED = {
     "noria_counters": 1,
     "prefill": [[16, 16, 3, 3], [40, 60, 2, 2]],
@@ -81,19 +92,19 @@ def counters(**changes: object) -> Counters:
 
 
 def test_counted_steps_are_read() -> None:
-    steps = counted_steps(counters(), LIMITS, "fill")
+    steps = counted_steps(counters(), ASKED)
 
     assert steps.prefill_shapes == {(16, 16, 16, 0): 3, (40, 40, 60, 20): 2}
     assert steps.decode_shapes == {(1, 20): 5, (3, 30): 7}
 
 
 def test_prompts_stand_for_what_waited_where_it_was_covered_by_chunks() -> None:
-    limits = PlanLimits(64, 4, 128, 4, 16)
+    covering = replace(ASKED, limits=PlanLimits(64, 4, 128, 4, 16), policy="cover")
 
-    steps = counted_steps(counters(), limits, "cover")
+    steps = counted_steps(counters(), covering)
 
     assert steps.prefill_shapes == {(16, 16, 16, 0): 3, (64, 64, 64, 0): 1, (36, 36, 100, 64): 1}
-    assert counted_steps(counters(prompts=[]), limits, "cover").prefill_shapes == {
+    assert counted_steps(counters(prompts=[]), covering).prefill_shapes == {
         (16, 16, 16, 0): 3,
         (40, 40, 60, 20): 2,
     }
@@ -114,9 +125,81 @@ def test_prompts_stand_for_what_waited_where_it_was_covered_by_chunks() -> None:
 )
 def test_counters_of_another_engine_are_refused(message: str, changes: dict[str, object]) -> None:
     with pytest.raises(PlanFileError, match=message):
-        counted_steps(counters(**changes), LIMITS, "fill")
+        counted_steps(counters(**changes), ASKED)
 
 
 def test_prompts_beyond_the_limit_are_refused() -> None:
     with pytest.raises(PlanFileError, match="hold a prompt of 100 tokens"):
-        counted_steps(counters(), LIMITS, "cover")
+        counted_steps(counters(), replace(ASKED, policy="cover"))
+
+
+def counters_of(engine: CountedEngine, **changes: object) -> Counters:
+    """Return counters that say which engine they are of."""
+    return counters(noria_counters=2, engine=engine.to_mapping(), **changes)
+
+
+def shapes_of(counted: Counters, asked: CountedEngine) -> tuple[object, object]:
+    steps = counted_steps(counted, asked)
+    return steps.prefill_shapes, steps.decode_shapes
+
+
+def test_counters_of_the_same_engine_are_read_without_a_word() -> None:
+    found = counters_of(ASKED)
+
+    assert shapes_of(found, ASKED) == shapes_of(counters(), ASKED)
+    assert list(counted_notes(found, ASKED)) == []
+
+
+OTHER_LIMITS = {limit.name: getattr(LIMITS, limit.name) + 1 for limit in fields(PlanLimits)}
+OTHER_LIMITS |= {"max_num_prefill_seqs": 3}  # no more than requests may run
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        *(
+            (
+                f"{name} is {value} where this was counted, and {getattr(LIMITS, name)} here: ",
+                {"limits": replace(LIMITS, **{name: value})},
+            )
+            for name, value in OTHER_LIMITS.items()
+        ),
+        ("backend is neuron where this was counted, and cpu here: ", {"backend": "neuron"}),
+        (
+            r"model is tiny \(22222222\) where this was counted, and tiny \(11111111\) here: ",
+            {"model_key": "2" * 16},
+        ),
+    ],
+)
+def test_counters_of_another_configuration_are_refused(
+    message: str, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(PlanFileError, match=f"^{message}the counters are of another conf"):
+        counted_steps(counters_of(replace(ASKED, **changes)), ASKED)
+
+
+def test_what_is_not_known_is_not_compared() -> None:
+    unknown = replace(ASKED, backend=None, model=None, model_key=None, policy=None, plan_key=None)
+
+    assert shapes_of(counters_of(unknown), ASKED) == shapes_of(counters_of(ASKED), unknown)
+    assert [*counted_notes(counters_of(unknown), ASKED)] == []
+    assert [*counted_notes(counters_of(ASKED), unknown)] == []
+
+
+def test_counters_of_another_plan_are_read_as_its_policy_ran_them() -> None:
+    asked = replace(ASKED, limits=PlanLimits(64, 4, 128, 4, 16))
+    covering = replace(asked, policy="cover", plan_key="b")
+
+    by_chunks, filled = counters_of(covering), counters_of(asked)
+
+    assert shapes_of(by_chunks, asked) == shapes_of(counters(), covering)
+    assert shapes_of(filled, covering) == shapes_of(counters(), asked)
+    (note,) = counted_notes(by_chunks, asked)
+    assert note.endswith("policy cover and plan b, here fill and a")
+    assert len([*counted_notes(counters_of(replace(ASKED, plan_key="c")), ASKED)]) == 1
+
+
+def test_old_counters_do_not_say_of_which_engine_they_are() -> None:
+    (note,) = counted_notes(counters(), ASKED)
+
+    assert note == ("the counters do not say of which engine they are, as those of format 1 do not")

@@ -32,6 +32,7 @@ HEADS = (
     b'{"timestamp": 0, "input_length": 5, "output_length": 5}\n',
     b'{"timestamp": 0, "input_length": 5, "output_length": 5, "hash_ids": ',
     b'{"noria_counters": 1, "prompts": [[',
+    b'{"noria_counters": 2, "engine": {"limits": {"',
     b'{"noria_counters": 1, "graphs": {"a": {"num_steps": ',
 )
 PIECES = st.sampled_from(

@@ -11,10 +11,10 @@ from noria.runtime.bench.commands import (
     OfflineOptions,
     bench_offline,
     bench_peers,
-    model_name,
 )
 from noria.runtime.bench.peers import PeerOptions
 from noria.runtime.errors import ConfigError
+from noria.runtime.models.locations import model_name
 
 CONFIG = """
 model:
