@@ -1,11 +1,11 @@
-"""Costs that a plan is made with: measured ones, those of a device sheet, or rows."""
+"""Costs that a plan is made with: measured ones, or those of a device sheet."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from ..bucketing.costs.devices import CPU_FEES, SHEETS, DeviceSheet, device_sheet, read_sheet
+from ..bucketing.costs.devices import SHEETS, DeviceSheet, device_sheet, read_sheet
 from ..bucketing.costs.model_shape import ModelShape
 from ..bucketing.costs.saved import SavedCosts
 from .config import Config
@@ -15,20 +15,24 @@ from .settings import NEURON_BACKENDS
 from .step_costs import model_shape, read_costs
 from .yaml_reader import read_yaml
 
+CPU = "cpu"
+
 
 def planned_costs(
     config: Config, *, path: Path | None, fitted: bool, device: str | None
-) -> tuple[SavedCosts, ModelShape | None, str]:
-    """Return costs, the sizes of the model if they were read, and what to say of the costs.
+) -> tuple[SavedCosts, ModelShape, str]:
+    """Return costs, the sizes of the model, and what to say of the costs.
 
     Args:
         config: names the model and the target.
         path: file of measured costs; None: those of a device sheet.
         fitted: take from the file what a model of a few terms says, not curves through it.
-        device: name of a sheet or a file with one; None: the target of the configuration.
+        device: name of a sheet or a file with one; None: the target of the configuration, or a cpu
+            of its threads.
 
     Raises:
-        NoriaError: a file or a name is wrong, or its costs are another model's.
+        NoriaError: a file or a name is wrong, its costs are another model's, or the model's
+            sizes are not there to be read.
     """
     if path is not None:
         if device is not None:
@@ -36,9 +40,8 @@ def planned_costs(
         return _measured_costs(config, path, fitted=fitted)
     if fitted:
         raise ConfigError("--fitted: needs --costs, a file of measured steps to fit to")
-    if device is None and config.backend not in NEURON_BACKENDS:
-        return SavedCosts.tokens(CPU_FEES), None, _nothing_measured(config)
-    sheet = _sheet(str(config.target) if device is None else device)
+    named = str(config.target) if config.backend in NEURON_BACKENDS else CPU
+    sheet = _sheet(named if device is None else device, config.num_threads)
     shape = model_shape(config, read_sizes_of(config.model))
     try:
         costs = SavedCosts.roofline(
@@ -46,8 +49,7 @@ def planned_costs(
         )
     except ValueError as error:
         raise ConfigError(f"--device: {error}") from None
-    note = f"nothing was measured: seconds are those of a roofline of {sheet.name}"
-    return costs, shape, note
+    return costs, shape, _nominal_note(config, sheet)
 
 
 def _measured_costs(
@@ -70,21 +72,25 @@ def _measured_costs(
     return costs, shape, note
 
 
-def _nothing_measured(config: Config) -> str:
+def _nominal_note(config: Config, sheet: DeviceSheet) -> str:
+    """Say that seconds are not this machine's, and how to get those."""
+    note = f"nothing was measured: seconds are nominal, those of a roofline of {sheet.name}"
+    if sheet.name.startswith(CPU) and config.num_threads is None:
+        note += ", as many as its sheet was measured with, as num_threads is not set"
+    if config.backend in NEURON_BACKENDS:
+        return note
     return (
-        f"nothing was measured on this {config.backend}, so a step is taken to cost its rows, "
-        "whatever its context, prompts fill the largest graph, and arrivals do not count: all "
-        "requests wait from the start. For a "
-        "plan in seconds run noria bench shapes CONFIG -o costs.json first, and give --costs"
+        f"{note}. For those of this machine run noria bench shapes CONFIG -o costs.json, and give "
+        "--costs"
     )
 
 
-def _sheet(name: str) -> DeviceSheet:
+def _sheet(name: str, num_threads: int | None) -> DeviceSheet:
     """Return the sheet of that name, or the one in a file."""
     try:
         if name not in SHEETS and os.path.isfile(name):
             return read_sheet(read_yaml(name))
-        return device_sheet(name)
+        return device_sheet(name, num_threads=num_threads)
     except ConfigError:
         raise
     except ValueError as error:

@@ -24,10 +24,9 @@ from ..bucketing.traces.selection import fit_to_limits, head, scale, take
 from ..bucketing.traces.trace import Trace, TraceError
 from .config import Config
 from .counted_engine import engine_without_weights
-from .errors import ConfigError, ModelError, NoriaError
-from .models.sizes import read_sizes_of
+from .errors import ConfigError, NoriaError
 from .plan_costs import planned_costs
-from .step_costs import CONTEXT_READS, model_shape
+from .step_costs import CONTEXT_READS
 
 GRANULARITY = 16
 """Prefill sizes are multiples of it on targets that have no tile."""
@@ -45,7 +44,8 @@ class PlanOptions:
     Attributes:
         costs: file of measured costs; None: those of a device sheet.
         fitted: take from the file what a model of a few terms says, not curves through it.
-        device: name of a sheet or a file with one; None: the target of the configuration.
+        device: name of a sheet or a file with one; None: the target of the configuration, or a cpu
+            of its threads.
         budget: for all graphs.
         policy: how prompts fill steps.
         decode_shape: which sets of decode graphs may be chosen.
@@ -126,17 +126,13 @@ def plan_task(
         trace = _fitting(trace, limits, num_blocks, options)
         steps = None if is_single_requests(trace) else steps_of_lengths(trace, limits)
         notes += [] if steps is None else [LENGTHS_ONLY]
-    settings = _settings(config, options, limits)
-    if costs.steps.source == "tokens":  # steps cost nothing besides rows: the smallest would do all
-        trace = None if trace is None else replace(trace, arrivals_s=None)
-        settings = replace(settings, policy="cover" if options.policy == "cover" else "fill")
     problem = Problem(
         trace=trace,
         limits=limits,
         costs=costs.steps,
         fees=costs.fees,
         budget=options.budget,
-        settings=settings,
+        settings=_settings(config, options, limits),
         num_blocks=num_blocks,
         steps=steps,
     )
@@ -183,8 +179,8 @@ def _check_must_have(sizes: tuple[int, ...], limits: PlanLimits) -> None:
             raise ConfigError(f"--must-have: {size}; must be a size up to {most}{multiple}")
 
 
-def _num_blocks(config: Config, shape: ModelShape | None) -> int | None:
-    """Return the blocks of the KV cache; None where there never are too few, or nobody knows.
+def _num_blocks(config: Config, shape: ModelShape) -> int | None:
+    """Return the blocks of the KV cache; None where there never are too few.
 
     Layers with a window have blocks of their own, which the simulation does not follow.
     """
@@ -192,21 +188,12 @@ def _num_blocks(config: Config, shape: ModelShape | None) -> int | None:
         return config.num_blocks
     if config.kv_cache_memory_bytes is None:
         return None
-    if shape is None:
-        shape = _shape_if_known(config)
-    if shape is None or shape.windows:
+    if shape.windows:
         return None
     block_bytes = shape.kv_token_bytes * config.block_size
     in_memory = int(config.kv_cache_memory_bytes // block_bytes)
     wanted = config.max_num_seqs * -(-config.max_model_len // config.block_size) + 1
     return in_memory if in_memory < wanted else None
-
-
-def _shape_if_known(config: Config) -> ModelShape | None:
-    try:
-        return model_shape(config, read_sizes_of(config.model))
-    except ModelError:
-        return None
 
 
 def _fitting(

@@ -18,7 +18,7 @@ class StepCosts(Protocol):
     """Seconds of one step, for arrays of shapes (broadcast against each other).
 
     Attributes:
-        source: ``measured``, ``roofline``, ``fitted`` or ``tokens`` (one unit per row).
+        source: ``measured``, ``roofline`` or ``fitted``.
         error_share: mean relative error against what was measured; None where nothing was.
     """
 

@@ -1,13 +1,14 @@
 """Devices as a planner sees them: what they read and multiply per second, and what graphs cost.
 
-A sheet is of a whole chip whose cores share every layer evenly. Shares of peaks, launches and fees
-are guesses wherever a comment says so: measure (``noria bench shapes``) before trusting them.
+A sheet is of a whole chip whose cores share every layer evenly, that of the cpu of one thread.
+Shares of peaks, launches and fees are guesses wherever a comment says so: measure
+(``noria bench shapes``) before trusting them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from .cost import GraphFees
@@ -91,11 +92,29 @@ GPU_FEES = GraphFees(
     row_bytes=0.0,
 )
 
+CPU_THREADS = 2
+"""Threads of a cpu where nobody says how many: those of the machine that its sheet is from."""
+CPU_THREAD = DeviceSheet(
+    name="cpu",
+    # Measured by noria bench shapes, whose own kernels read one row's weights and multiply 512
+    # rows: one of two threads of an Intel Xeon with AVX-512 BF16, a virtual machine.
+    bytes_s=10e9,
+    flop_s={
+        "bfloat16": 110e9,
+        "float32": 190e9,
+        "float64": 95e9,  # not measured: half as many fit a register
+    },
+    launch_s=1e-3,  # a guess: the host's work around a step, and some hundred commands
+    flop_share=0.85,  # measured: 128 rows of SmolLM2-135M take 146 ms with two threads
+    fees=CPU_FEES,
+)
+
 STUDY_BYTES_SHARE, STUDY_FLOP_SHARE, STUDY_LAUNCH_S = 0.8, 0.5, 0.5e-3
 """Guesses, the same for every accelerator: good kernels read at 80 % and multiply at half."""
 
 SHEETS: Mapping[str, DeviceSheet] = MappingProxyType(
     {
+        "cpu": CPU_THREAD,
         "trn1": DeviceSheet(  # inf2 has the same cores, memory and engines
             name="trn1",
             # 2 cores, each with 16 DMA engines of 17 B/ns in practice; less than the memory's
@@ -166,24 +185,36 @@ SHEETS: Mapping[str, DeviceSheet] = MappingProxyType(
 )
 
 
-def device_sheet(name: str) -> DeviceSheet:
+def device_sheet(name: str, *, num_threads: int | None = None) -> DeviceSheet:
     """Return the sheet of a device.
 
+    Args:
+        name: of the device.
+        num_threads: of a cpu; None: ``CPU_THREADS``, whatever this machine has, so that the same
+            question has the same answer everywhere. Not read for others.
+
     Raises:
-        ValueError: there is none; for ``cpu`` it says what to do instead.
+        ValueError: there is none.
 
     >>> f"{device_sheet('trn2').effective_flop_s('bfloat16') / 1e12:.1f} TFLOP/s"
     '333.5 TFLOP/s'
+    >>> device_sheet("cpu", num_threads=8).name
+    'cpu, 8 threads'
     """
-    if name == "cpu":
-        raise ValueError(
-            "device cpu: processors differ too much for a sheet; measure this one with "
-            "noria bench shapes, or give bytes_s, flop_s and launch_s"
-        )
     name = {"inf2": "trn1"}.get(name, name)
     if name not in SHEETS:
         raise ValueError(f"device {name!r} is not known (known: {', '.join(SHEETS)})")
-    return SHEETS[name]
+    return _cpu_sheet(num_threads or CPU_THREADS) if name == "cpu" else SHEETS[name]
+
+
+def _cpu_sheet(num_threads: int) -> DeviceSheet:
+    """Return the sheet of so many threads, as if memory kept up with all of them."""
+    return replace(
+        CPU_THREAD,
+        name=f"cpu, {num_threads} thread{'s' * (num_threads > 1)}",
+        bytes_s=CPU_THREAD.bytes_s * num_threads,
+        flop_s={dtype: rate * num_threads for dtype, rate in CPU_THREAD.flop_s.items()},
+    )
 
 
 def read_sheet(given: object) -> DeviceSheet:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .cost import GraphFees, StepCosts
-from .devices import CPU_FEES, DeviceSheet, fees_mapping, read_fees, read_sheet, sheet_mapping
+from .devices import CPU_FEES, DeviceSheet, read_sheet, sheet_mapping
 from .fit import FittedCosts
 from .measured import MeasuredCosts
 from .model_shape import ModelShape
 from .roofline import Roofline
 from .table import CostTable
 from .table_data import model_mapping, read_count, read_model, read_table, table_mapping
-from .tokens import TokenCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,6 @@ class SavedCosts:
         return cls(steps, table.fees or CPU_FEES, data)
 
     @classmethod
-    def tokens(cls, fees: GraphFees) -> SavedCosts:
-        """Count rows, where nothing is known."""
-        return cls(TokenCosts(), fees, {"kind": "tokens", "fees": fees_mapping(fees)})
-
-    @classmethod
     def read(cls, given: object) -> SavedCosts:
         """Make the costs that ``data`` was written for.
 
@@ -79,9 +73,7 @@ class SavedCosts:
                 )
             if kind in ("measured", "fitted"):
                 return cls.of_table(read_table(given["table"]), fitted=kind == "fitted")
-            if kind == "tokens":
-                return cls.tokens(read_fees(given["fees"]))
         except KeyError as error:
             raise ValueError(f"costs: lacks {error.args[0]}") from None
-        kinds = "roofline, measured, fitted or tokens"
+        kinds = "roofline, measured or fitted"
         raise ValueError(f"costs.kind: is {kind!r:.60}; it must be {kinds}")

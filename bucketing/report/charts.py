@@ -10,7 +10,7 @@ from .bands import Band
 from .numbers import Scale, bytes_text, count_text, graphs_text, percent_text, time_text
 from .sentences import chosen_on_curve, graph_name
 from .svg import Axis, bar, dot, drawing, grid, label, legend, line, path, round_up, round_values
-from .values import PLAN_NAME, Case, Report, Rule, Unit
+from .values import PLAN_NAME, Case, Report, Rule
 
 WIDTH = 440
 LEFT, RIGHT, TOP = 52, 14, 34
@@ -22,7 +22,7 @@ TALLEST = 1.4
 def rules_chart(report: Report) -> str:
     """Draw the seconds of the plan and of other rules, and how much of them is padding."""
     top = max(rule.seconds for rule in report.rules)
-    scale = Scale.of_times([top], report.costs.unit)
+    scale = Scale.of_times([top])
     x = Axis(0, top, 0, WIDTH - 78)
     names = ("prefill", "padding of it", "decode", "padding of it")
     parts = [legend(0, 12, list(zip(PARTS, names, strict=True)))]
@@ -49,7 +49,7 @@ def _stack(rule: Rule, x: Axis, y: float, report: Report) -> str:
     parts, start = [], 0.0
     for kind, (seconds, name) in zip(PARTS, spans, strict=True):
         at, end = x.place(start), x.place(start + seconds)
-        tip = f"{rule.name}: {name}, {time_text(seconds, report.costs.unit)}"
+        tip = f"{rule.name}: {name}, {time_text(seconds)}"
         parts.append(bar(at, y, end - at, 19, kind, tip))
         start += seconds
     return "".join(parts)
@@ -57,9 +57,9 @@ def _stack(rule: Rule, x: Axis, y: float, report: Report) -> str:
 
 def curve_chart(report: Report) -> str:
     """Draw the seconds of the traffic over those of compiling, with the plan on the curve."""
-    here, unit, limit_s = chosen_on_curve(report), report.costs.unit, report.budget.wall_s
+    here, limit_s = chosen_on_curve(report), report.budget.wall_s
     shown = [one for one in report.curve if one.seconds <= TALLEST * report.curve[-1].seconds]
-    plane = _Plane.of([one.wall_s for one in shown], [one.seconds for one in shown], unit).cut()
+    plane = _Plane.of([one.wall_s for one in shown], [one.seconds for one in shown]).cut()
     parts = [plane.grid()]
     # What leads down to the first point that is shown comes from above.
     first = plane.at(shown[0].wall_s, plane.y.high * plane.seconds.factor)
@@ -69,7 +69,7 @@ def curve_chart(report: Report) -> str:
         tip = (
             f"{graphs_text(point.num_graphs)}: {point.num_prefill} prefill, {point.num_decode} "
             f"decode; compiling {time_text(point.wall_s)}, {bytes_text(point.num_bytes)}, traffic "
-            f"{time_text(point.seconds, unit)}"
+            f"{time_text(point.seconds)}"
         )
         parts.append(dot(*plane.at(point.wall_s, point.seconds), 2.6, "plan", tip))
     parts.append(
@@ -92,13 +92,13 @@ def curve_chart(report: Report) -> str:
 
 def warm_up_chart(report: Report) -> str:
     """Draw the seconds of the traffic after each graph."""
-    points, unit = report.warm_up, report.costs.unit
-    plane = _Plane.of([point.wall_s for point in points], [point.seconds for point in points], unit)
+    points = report.warm_up
+    plane = _Plane.of([point.wall_s for point in points], [point.seconds for point in points])
     places = [plane.at(point.wall_s, point.seconds) for point in points]
     parts = [plane.grid()]
     parts.append(path([*places, (plane.x.end, places[-1][1])], "plan line", is_steps=True))
     for place, point in zip(places, points, strict=True):
-        tip = f"{point.label}: {time_text(point.seconds, unit)} after {time_text(point.wall_s)}"
+        tip = f"{point.label}: {time_text(point.seconds)} after {time_text(point.wall_s)}"
         parts.append(dot(*place, 2.6, "plan", tip))
     x, y = places[0]
     parts.append(dot(x, y, 6, "chosen"))
@@ -117,8 +117,8 @@ class _Plane:
     lowest: float
 
     @classmethod
-    def of(cls, wall_s: Sequence[float], seconds: Sequence[float], unit: Unit) -> _Plane:
-        walls, times = Scale.of_times(wall_s), Scale.of_times(seconds, unit)
+    def of(cls, wall_s: Sequence[float], seconds: Sequence[float]) -> _Plane:
+        walls, times = Scale.of_times(wall_s), Scale.of_times(seconds)
         x = Axis(0, round_up(max(wall_s) / walls.factor), LEFT, WIDTH - RIGHT)
         return cls(
             x, Axis(0, round_up(max(seconds) / times.factor), 210, TOP), walls, times, min(seconds)

@@ -50,7 +50,6 @@ def cost_facts(problem: Problem, notes: Sequence[str]) -> CostFacts:
     costs = problem.costs
     return CostFacts(
         source=costs.source,
-        unit="rows" if costs.source == "tokens" else "s",
         error_share=costs.error_share,
         left_out_error_share=costs.left_out_error_share if isinstance(costs, FittedCosts) else None,
         prefix=problem.settings.prefix,
@@ -77,7 +76,6 @@ def _one_graph(
     bucket, fees = use.bucket, problem.fees
     saved_s = use.saved_s if isfinite(use.saved_s) else None
     compile_s = fees.compile_s(bucket)
-    has_times = problem.costs.source != "tokens"
     return GraphFacts(
         label=bucket.label,
         phase=bucket.phase,
@@ -90,11 +88,7 @@ def _one_graph(
         longer_share=None if saved_s is None else saved_s / total_s,
         compile_s=compile_s,
         num_bytes=fees.num_bytes(bucket),
-        pays_after_s=(
-            compile_s / problem.budget.workers * window_s / saved_s
-            if saved_s and has_times
-            else None
-        ),
+        pays_after_s=(compile_s / problem.budget.workers * window_s / saved_s if saved_s else None),
     )
 
 

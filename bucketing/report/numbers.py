@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from .values import Unit
-
 TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 MIN_IN_LARGE_UNIT = 2.0
@@ -28,11 +26,9 @@ class Scale:
     num_decimals: int = 0
 
     @classmethod
-    def of_times(cls, values: Sequence[float], unit: Unit = "s") -> Scale:
-        """Return what suits the largest of some seconds, or counts of rows."""
+    def of_times(cls, values: Sequence[float]) -> Scale:
+        """Return what suits the largest of some seconds."""
         top = max(map(abs, values), default=0.0)
-        if unit == "rows":
-            return cls(1.0, "rows", 0)
         factor, name = next(
             (one for one in TIMES if top >= one[0] * (MIN_IN_LARGE_UNIT if one[0] > 1 else 1)),
             TIMES[-1] if top else (1.0, "s"),
@@ -55,13 +51,13 @@ class Scale:
         return f"{self.number(value)} {self.unit}"
 
 
-def time_text(seconds: float, unit: Unit = "s") -> str:
-    """Return seconds in the unit that suits them; or rows.
+def time_text(seconds: float) -> str:
+    """Return seconds in the unit that suits them.
 
-    >>> time_text(0.0123), time_text(90), time_text(5400), time_text(1234.6, "rows")
-    ('12.3 ms', '90 s', '90 min', '1,235 rows')
+    >>> time_text(0.0123), time_text(90), time_text(5400)
+    ('12.3 ms', '90 s', '90 min')
     """
-    return _trimmed(Scale.of_times([seconds], unit), seconds)
+    return _trimmed(Scale.of_times([seconds]), seconds)
 
 
 def bytes_text(num_bytes: float) -> str:

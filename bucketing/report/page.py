@@ -38,7 +38,7 @@ def _key_figures(report: Report) -> str:
         ("waste", percent_text(report.time_waste)),
         ("graphs", str(bill.num_graphs)),
         ("compiling", time_text(bill.wall_s)),
-        ("decode step", time_text(step_s, report.costs.unit) if step_s else "-"),
+        ("decode step", time_text(step_s) if step_s else "-"),
         ("memory", bytes_text(bill.num_bytes)),
         ("ready after", time_text(report.warm_up[0].wall_s)),
         ("shapes covered", "all" if all(one.is_proven for one in report.coverage) else "NOT ALL"),

@@ -70,8 +70,6 @@ def head_sentence(report: Report) -> str:
     """Say what the traffic is."""
     traffic = report.traffic
     spent = f"{time_text(traffic.window_s)}, {time_text(traffic.busy_s)} of them in steps"
-    if report.costs.unit == "rows":
-        spent = f"steps of {time_text(traffic.busy_s, 'rows')}"
     requests = "Counted steps"
     if traffic.num_requests is not None:
         requests = f"{count_text(traffic.num_requests)} requests"

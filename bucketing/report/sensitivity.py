@@ -82,10 +82,8 @@ def cost_cases(
 ) -> Iterator[Case]:
     """Return what the same steps take if one term of the costs is other by a fifth.
 
-    Graphs are chosen as planned: nobody knows yet. Where costs count rows, there are no terms.
+    Graphs are chosen as planned: nobody knows yet.
     """
-    if problem.costs.source == "tokens":
-        return
     for term, words in TERMS.items():
         for factor in VARIED:
             costs = Varied(problem.costs, **{term: factor})

@@ -18,7 +18,7 @@ def verdict(report: Report) -> str:
         waste = percent_text(report.time_waste)
         return f"The plan's padding takes {waste} more than graphs of every shape would."
     gain, name = default.saved_share, default.name
-    what = f"the {'rows' if report.costs.unit == 'rows' else 'time'} of {name}"
+    what = f"the time of {name}"
     graphs = f"{graphs_text(plan.num_graphs)} instead of {default.num_graphs}"
     if gain < 0:
         loss = percent_text(plan.seconds / default.seconds - 1)
@@ -34,7 +34,7 @@ def verdict(report: Report) -> str:
 def step_sentence(report: Report) -> str | None:
     """Say what a decode step takes, beside the default."""
     default, step_s = report.default, report.plan.decode.step_s
-    if default is None or report.costs.unit == "rows" or not step_s:
+    if default is None or not step_s:
         return None
     return (
         f"A decode step, and so the next token of its requests, takes {time_text(step_s)} on "
@@ -44,14 +44,13 @@ def step_sentence(report: Report) -> str | None:
 
 def where_the_time_goes(report: Report) -> Iterator[str]:
     """Say how much of each phase's time is padding."""
-    unit = report.costs.unit
     for phase in report.phases:
         if not phase.num_steps:
             yield f"{phase.phase.capitalize()}: nothing is known of its steps."
             continue
         yield (
             f"{phase.phase.capitalize()}: {count_text(phase.num_steps)} steps in "
-            f"{graphs_text(phase.num_graphs)} take {time_text(phase.seconds, unit)}, "
+            f"{graphs_text(phase.num_graphs)} take {time_text(phase.seconds)}, "
             f"{percent_text(phase.time_waste)} more than in graphs of exactly their shapes; "
             f"beside every 100 real tokens run {100 * phase.waste:.0f} of padding."
         )
@@ -206,9 +205,7 @@ def proof_sentences(report: Report) -> Iterator[str]:
 def cost_sentences(report: Report) -> Iterator[str]:
     """Say which costs were used and how far off they are."""
     costs = report.costs
-    if costs.unit == "rows":
-        yield "Nothing is known of time: a step is taken to cost its rows."
-    elif costs.error_share is None:
+    if costs.error_share is None:
         yield f"Seconds are {costs.source}; nothing was measured, so their error is not known."
     else:
         error = percent_text(costs.error_share)
@@ -236,12 +233,11 @@ def chosen_on_curve(report: Report) -> BillFacts:
 
 
 def _difference(report: Report, bill: BillFacts, point: BillFacts) -> str:
-    unit = report.costs.unit
     change = point.seconds - bill.seconds
     way = "more" if change > 0 else "less"
     compile_s = point.compile_s - bill.compile_s
     return (
-        f"With {graphs_text(point.num_graphs)} the traffic takes {time_text(abs(change), unit)} "
+        f"With {graphs_text(point.num_graphs)} the traffic takes {time_text(abs(change))} "
         f"{way} ({percent_text(abs(change) / bill.seconds)}), and compiling "
         f"{time_text(abs(compile_s))} {'more' if compile_s > 0 else 'less'}."
     )

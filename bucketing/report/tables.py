@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .bands import Band
 from .numbers import Scale, count_text, percent_text, time_text
 from .sentences import chosen_on_curve, graph_name
-from .values import Report, Unit
+from .values import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Table:
 def rules_table(report: Report) -> Table:
     """Compare the plan with other rules."""
     rules = report.rules
-    seconds = Scale.of_times([rule.seconds for rule in rules], report.costs.unit)
+    seconds = Scale.of_times([rule.seconds for rule in rules])
     walls = Scale.of_times([rule.wall_s for rule in rules])
     sizes = Scale.of_bytes([rule.num_bytes for rule in rules])
-    steps = Scale.of_times([rule.decode.step_s for rule in rules], report.costs.unit)
+    steps = Scale.of_times([rule.decode.step_s for rule in rules])
     head = (
         "graphs of",
         "graphs",
@@ -66,7 +66,7 @@ def rules_table(report: Report) -> Table:
 def graphs_table(report: Report, phase: str) -> Table:
     """Show what every graph of a phase does and is worth."""
     graphs = [graph for graph in report.graphs if graph.phase == phase]
-    seconds = Scale.of_times([graph.seconds for graph in graphs], report.costs.unit)
+    seconds = Scale.of_times([graph.seconds for graph in graphs])
     compiling = Scale.of_times([graph.compile_s for graph in graphs])
     head = (
         f"{phase} graph",
@@ -94,8 +94,7 @@ def graphs_table(report: Report, phase: str) -> Table:
 
 def band_table(report: Report, bands: Sequence[Band], what: str, counted: str) -> Table:
     """Show the waste of bands of sizes."""
-    unit = report.costs.unit
-    scale = Scale.of_times([band.plan_s for band in bands], unit)
+    scale = Scale.of_times([band.plan_s for band in bands])
     head = [what, counted, f"plan, {scale.unit}", "of all waste", "waste"]
     if any(band.default_s is not None for band in bands):
         head.append("waste of default")
@@ -106,7 +105,6 @@ def band_table(report: Report, bands: Sequence[Band], what: str, counted: str) -
 
 def payers_table(report: Report) -> Table:
     """Show what prompts of some lengths take alone."""
-    unit: Unit = report.costs.unit
     head = ["prompts up to", "tokens", "own time", "with plan"]
     if report.default is not None:
         head.append("with default")
@@ -116,8 +114,8 @@ def payers_table(report: Report) -> Table:
     for payer in report.payers:
         waste = wastes[payer.percent]
         cells = [f"{payer.percent} %", count_text(payer.prompt_len)]
-        cells += [time_text(payer.own_s, unit), time_text(payer.plan_s, unit)]
-        cells += [] if payer.default_s is None else [time_text(payer.default_s, unit)]
+        cells += [time_text(payer.own_s), time_text(payer.plan_s)]
+        cells += [] if payer.default_s is None else [time_text(payer.default_s)]
         cells += [percent_text(waste.plan)]
         cells += [] if waste.default is None else [percent_text(waste.default)]
         rows.append(tuple(cells))
@@ -126,7 +124,7 @@ def payers_table(report: Report) -> Table:
 
 def prefix_table(report: Report) -> Table:
     """Show what prefill takes where kernels pay otherwise for cached tokens."""
-    scale = Scale.of_times([one.seconds for one in report.prefixes], report.costs.unit)
+    scale = Scale.of_times([one.seconds for one in report.prefixes])
     rows = [
         (one.prefix, scale.number(one.seconds), percent_text(one.time_waste))
         for one in report.prefixes
@@ -136,10 +134,8 @@ def prefix_table(report: Report) -> Table:
 
 def cases_table(report: Report) -> Table:
     """Show the plan under other conditions."""
-    scale = Scale.of_times([case.seconds for case in report.cases], report.costs.unit)
-    steps = Scale.of_times(
-        [case.default_step_s or case.decode_step_s for case in report.cases], report.costs.unit
-    )
+    scale = Scale.of_times([case.seconds for case in report.cases])
+    steps = Scale.of_times([case.default_step_s or case.decode_step_s for case in report.cases])
     head = ["if", f"plan, {scale.unit}", "waste"]
     if report.default is not None:
         head += ["plan saves", f"decode step, {steps.unit}", "of default"]
@@ -155,7 +151,7 @@ def cases_table(report: Report) -> Table:
 
 def curve_table(report: Report) -> Table:
     """Show the points of the curve, from few graphs to many."""
-    seconds = Scale.of_times([point.seconds for point in report.curve], report.costs.unit)
+    seconds = Scale.of_times([point.seconds for point in report.curve])
     walls = Scale.of_times([point.wall_s for point in report.curve])
     sizes = Scale.of_bytes([point.num_bytes for point in report.curve])
     head = (
@@ -184,7 +180,7 @@ def curve_table(report: Report) -> Table:
 
 def warm_up_table(report: Report) -> Table:
     """Show what the traffic takes after each graph."""
-    seconds = Scale.of_times([point.seconds for point in report.warm_up], report.costs.unit)
+    seconds = Scale.of_times([point.seconds for point in report.warm_up])
     walls = Scale.of_times([point.wall_s for point in report.warm_up])
     rows = [
         (point.label, walls.number(point.wall_s), seconds.number(point.seconds))

@@ -1,17 +1,10 @@
-"""Everything that a report shows, as numbers and names. Shares are of 1; times are seconds.
-
-Where costs are ``tokens``, nothing is known of time: the "seconds" of steps are rows then, and
-``CostFacts.unit`` says so. Compiling always takes seconds.
-"""
+"""Everything that a report shows, as numbers and names. Shares are of 1; times are seconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from .bands import Band, Percentile, WastePoint
-
-Unit = Literal["s", "rows"]
 
 PLAN_NAME = "this plan"
 
@@ -38,7 +31,6 @@ class CostFacts:
     """Where the seconds come from; ``error_share``: of measured steps, None: none were measured."""
 
     source: str
-    unit: Unit
     error_share: float | None
     left_out_error_share: float | None
     prefix: str
@@ -83,7 +75,7 @@ class GraphFacts:
         compile_s: of one worker.
         num_bytes: while it is loaded.
         pays_after_s: seconds of such traffic until it saved what compiling it takes; None: never,
-            or nothing else can run its steps, or costs count rows.
+            or nothing else can run its steps.
     """
 
     label: str

@@ -15,7 +15,6 @@ import numpy as np
 
 from ...bucketing import PlanFile, PlanFileError
 from ...bucketing.costs.devices import CPU_FEES
-from ...bucketing.costs.tokens import TokenCosts
 from ...bucketing.planner.evaluation import PhaseUse
 from ...bucketing.planner.problem import Problem, expectation
 from ...bucketing.planner.saved_problem import saved_problem
@@ -27,6 +26,7 @@ from ..llm import LLM
 from ..plan_setting import BUCKET_LISTS
 from ..sampling_params import SamplingParams
 from .planned_report import PHASES, EngineRun, PhaseWork, PlannedReport
+from .row_costs import RowCosts
 
 NUM_REQUESTS = 256
 BASELINE = "powers_of_two"
@@ -156,13 +156,14 @@ def _measured(llm: LLM, phase: str) -> PhaseWork:
 
 
 def _expected(plan: PlanFile, traffic: Trace, num_blocks: int | None) -> dict[str, PhaseWork]:
-    """Return what the planner expects of these requests, in seconds where its costs are."""
+    """Return what the planner expects of these requests; seconds only where the plan has costs."""
+    is_timed = True
     try:
         problem = replace(saved_problem(plan), trace=traffic, steps=None, num_blocks=num_blocks)
     except PlanFileError:  # written by hand
-        problem = Problem(traffic, plan.limits, TokenCosts(), CPU_FEES, num_blocks=num_blocks)
+        problem = Problem(traffic, plan.limits, RowCosts(), CPU_FEES, num_blocks=num_blocks)
+        is_timed = False
     found = expectation(problem, plan)
-    is_timed = problem.costs.source != "tokens"
     return {
         "prefill": _phase_work(found.prefill, is_timed=is_timed),
         "decode": _phase_work(found.decode, is_timed=is_timed),

@@ -19,7 +19,6 @@ from ...bucketing.costs.cost import StepCosts
 from ...bucketing.costs.devices import device_sheet
 from ...bucketing.costs.model_shape import ModelShape
 from ...bucketing.costs.roofline import Roofline
-from ...bucketing.costs.tokens import TokenCosts
 from ...bucketing.planner.settings import seqs_candidates
 from ...bucketing.planner.simulated_requests import ServiceLimits
 from ...bucketing.planner.simulation import simulate
@@ -51,6 +50,7 @@ from .planner_waste import (
     PrefillWaste,
     TracePlans,
 )
+from .row_costs import RowCosts
 
 LLAMA_3_8B = ModelShape(
     num_layers=32,
@@ -113,7 +113,7 @@ def _plans(path: Path, search_s: float) -> TracePlans:
     trace = read_trace_file(path)
     read = time.perf_counter()
     demand = PrefillDemand.of(trace.prompt_lens, trace.weights)
-    for costs in (TokenCosts(), _roofline()):
+    for costs in (RowCosts(), _roofline()):
         _best(demand, _limit(trace), costs)
     planned = time.perf_counter()
     name = path.name.split(".")[0]
@@ -150,7 +150,7 @@ def _waste(demand: PrefillDemand, sizes: Sequence[int], costs: StepCosts) -> flo
 
 
 def _prefill_waste(trace: Trace, demand: PrefillDemand) -> PrefillWaste:
-    tokens, limit = TokenCosts(), _limit(trace)
+    tokens, limit = RowCosts(), _limit(trace)
     doubling = powers_of_two(GRANULARITY, limit)
     best = _best(demand, limit, tokens)
     earlier, later = (PrefillDemand.of(half.prompt_lens, half.weights) for half in halves(trace))

@@ -61,14 +61,12 @@ def _traffic_lines(made: MadePlan) -> Iterator[str]:
 
 
 def _table(made: MadePlan) -> str:
-    budget, costs = made.task.problem.budget, made.task.problem.costs
-    unit = "rows" if costs.source == "tokens" else "seconds"
+    budget = made.task.problem.budget
     rows = [_row(made, "this plan", made.outcome)]
     for one in made.baselines:
         rows.append(_row(made, one.name, baseline_outcome(one, budget.workers)))
-    header = [unit if name == "seconds" else name for name in HEADER]
-    return format_table(header, rows) + (
-        f"\nall for the same steps; waste is padded tokens beside real ones, in brackets in {unit};"
+    return format_table(HEADER, rows) + (
+        "\nall for the same steps; waste is padded tokens beside real ones, in brackets in seconds;"
         f" compiled with {budget.workers} worker{'s' * (budget.workers > 1)}"
     )
 

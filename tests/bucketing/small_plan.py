@@ -1,4 +1,4 @@
-"""A plan of four graphs whose steps cost their rows, so that everything can be added up by hand."""
+"""A plan of four graphs whose steps take a second per row, to be added up by hand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from row_seconds import row_seconds
 
 from noria.bucketing import DecodeBucket, PlanFile, PlanLimits, PrefillBucket
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.costs.saved import SavedCosts
 from noria.bucketing.plan_file import PlannedGraph
 from noria.bucketing.planner.about import budget_mapping, steps_mapping
 from noria.bucketing.planner.budget import Budget
@@ -27,7 +27,7 @@ SETTINGS = PlanSettings(policy="fill", max_ratio=None, unseen_share=0.0)
 def small_plan(steps: Steps = STEPS, **about: Any) -> PlanFile:
     """Return the plan; ``about`` replaces what it says of itself."""
     says = {
-        "costs": SavedCosts.tokens(FEES).data,
+        "costs": row_seconds(FEES).data,
         "settings": {**asdict(SETTINGS), "must_have": []},
         "budget": budget_mapping(Budget(workers=2)),
         "demand": steps_mapping(steps),

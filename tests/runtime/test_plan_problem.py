@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from planned_traffic import MODEL, make_config, measured, traffic
 
-from noria.bucketing.planner.planner import make_plan
+from noria.bucketing.costs.devices import device_sheet, sheet_mapping
 from noria.bucketing.traces.trace import Trace
 from noria.runtime.config import Config
 from noria.runtime.errors import NoriaError
+from noria.runtime.models.sizes import read_sizes_of
 from noria.runtime.plan_problem import PlanOptions, plan_task
-from noria.runtime.step_costs import write_costs
+from noria.runtime.step_costs import model_shape, write_costs
 
 NEURON: dict[str, Any] = {
     "backend": "neuron",
@@ -60,15 +63,70 @@ def test_a_fit_to_what_was_measured_can_be_asked_for(save: Save) -> None:
     assert task.problem.costs.source == task.costs.data["kind"] == "fitted"
 
 
-def test_without_costs_a_cpu_counts_rows_and_says_so() -> None:
-    task = plan_task(make_config(), traffic(), PlanOptions())
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_without_costs_a_processor_has_nominal_seconds_and_the_note_says_so(backend: str) -> None:
+    task = plan_task(make_config(backend=backend), traffic(), PlanOptions())
 
-    assert task.problem.costs.source == "tokens"
-    assert task.problem.trace.arrivals_s is None
-    assert task.problem.settings.policy == "fill"
-    assert "nothing was measured" in task.notes[0]
+    assert task.problem.costs.source == task.costs.data["kind"] == "roofline"
+    assert task.problem.trace.arrivals_s is not None
+    assert task.problem.settings.policy == "auto"
+    assert "nothing was measured: seconds are nominal" in task.notes[0]
+    assert "a roofline of cpu, 2 threads, as many as its sheet was measured with" in task.notes[0]
     assert "noria bench shapes CONFIG" in task.notes[0]
-    assert make_plan(task.problem).plan.policy == "fill"
+
+
+@pytest.mark.parametrize("num_threads", [1, 64])
+def test_the_threads_of_a_configuration_are_those_of_its_costs(num_threads: int) -> None:
+    task = plan_task(make_config(num_threads=num_threads), traffic(), PlanOptions())
+
+    sheet = device_sheet("cpu", num_threads=num_threads)
+    assert task.costs.data["sheet"] == sheet_mapping(sheet)
+    assert f"roofline of {sheet.name}. " in task.notes[0]
+
+
+def test_costs_of_threads_that_nobody_named_are_the_same_on_every_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for cpus in (1, 96):
+        monkeypatch.setattr("os.cpu_count", lambda cpus=cpus: cpus)
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid, cpus=cpus: set(range(cpus)))
+        found.append(plan_task(make_config(), traffic(), PlanOptions()).costs.data)
+
+    assert found[0] == found[1]
+
+
+@given(
+    num_threads=st.none() | st.integers(1, 256),
+    dtype=st.sampled_from(["bfloat16", "float32"]),
+    hidden_size=st.sampled_from([16, 64, 1024]),
+    rows=st.integers(1, 128),
+    context=st.integers(1, 256),
+)
+def test_every_step_takes_seconds_that_threads_and_rows_explain(
+    num_threads: int | None, dtype: str, hidden_size: int, rows: int, context: int
+) -> None:
+    model = {**MODEL, "hidden_size": hidden_size}
+    config = make_config(model=model, num_threads=num_threads, dtype=dtype)
+    costs = plan_task(config, traffic(4), PlanOptions()).problem.costs
+    shape = model_shape(config, read_sizes_of(config.model))
+
+    least = float(shape.linear_flop(rows, 0)) / ((num_threads or 2) * 200e9)
+    for seconds in (costs.prefill_s(rows, 256 - context), costs.decode_s(rows, context)):
+        assert least < seconds < 60
+
+
+def test_a_model_that_is_not_there_is_one_line_that_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    with pytest.raises(NoriaError) as caught:
+        plan_task(make_config(model="smollm2-135m"), traffic(), PlanOptions())
+
+    assert str(caught.value) == (
+        "model 'smollm2-135m' is not fetched yet; run: noria fetch smollm2-135m"
+    )
 
 
 def test_a_target_has_a_sheet_and_tiles_of_its_own() -> None:
@@ -132,7 +190,6 @@ def test_memory_of_the_cache_counts_where_it_is_less_than_all_requests_need() ->
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "fitted": ("--fitted: needs --costs", {"fitted": True}),
     "device": ("--device: device 'h300' is not known", {"device": "h300"}),
-    "cpu": ("--device: device cpu: processors differ too much", {"device": "cpu"}),
     "empty device": ("--device: device '' is not known", {"device": ""}),
     "head": ("the first 0 requests of a trace; must be at least 1", {"head": 0}),
     "must": ("--must-have: 640; must be a size up to 128", {"must_have": (640,)}),

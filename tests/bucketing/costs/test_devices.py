@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from noria.bucketing import DecodeBucket, PrefillBucket
-from noria.bucketing.costs.devices import SHEETS, device_sheet, read_sheet, sheet_mapping
+from noria.bucketing.costs.devices import (
+    CPU_THREADS,
+    SHEETS,
+    device_sheet,
+    read_sheet,
+    sheet_mapping,
+)
+from noria.bucketing.costs.model_shape import ModelShape
+from noria.bucketing.costs.roofline import Roofline
 
 GIVEN: dict[str, Any] = {"bytes_s": 20e9, "flop_s": {"float32": 1e11}, "launch_s": 1e-4}
 
@@ -27,7 +35,7 @@ def test_memory_is_no_faster_than_what_moves_its_bytes(name: str, peak: float) -
     assert device_sheet(name).bytes_s == peak
 
 
-@pytest.mark.parametrize("name", SHEETS)
+@pytest.mark.parametrize("name", [name for name in SHEETS if name != "cpu"])
 def test_every_sheet_knows_the_dtypes_of_a_configuration_and_fewer_bits_are_no_slower(
     name: str,
 ) -> None:
@@ -59,13 +67,49 @@ def test_neuron_graphs_take_minutes_and_those_of_a_cpu_a_fraction_of_a_second() 
     assert read_sheet(GIVEN).fees.num_bytes(bucket) == 150_000
 
 
-def test_a_cpu_has_no_sheet_and_the_error_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match="measure this one with noria bench shapes"):
-        device_sheet("cpu")
+def test_a_cpu_has_a_sheet_for_any_number_of_threads() -> None:
+    one, eight = device_sheet("cpu", num_threads=1), device_sheet("cpu", num_threads=8)
+
+    assert (one.name, eight.name) == ("cpu, 1 thread", "cpu, 8 threads")
+    assert eight.bytes_s == 8 * one.bytes_s
+    assert eight.flop_s == {dtype: 8 * rate for dtype, rate in one.flop_s.items()}
+    assert (eight.launch_s, eight.fees) == (one.launch_s, one.fees)
+
+
+def test_a_cpu_has_as_many_threads_as_nobody_says_on_every_machine() -> None:
+    assert device_sheet("cpu") == device_sheet("cpu", num_threads=CPU_THREADS)
+
+
+def test_threads_are_those_of_a_cpu_only() -> None:
+    assert device_sheet("trn2", num_threads=3) == device_sheet("trn2")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_a_cpu_computes_in_every_dtype_that_a_configuration_may_name(dtype: str) -> None:
+    assert device_sheet("cpu").effective_flop_s(dtype) > 0
+
+
+def test_a_prefill_of_128_tokens_takes_what_docs_benchmarks_measured() -> None:
+    smollm2 = ModelShape(
+        num_layers=30,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_heads=9,
+        num_kv_heads=3,
+        head_dim=64,
+        vocab_size=49152,
+    )
+
+    costs = Roofline.of(smollm2, device_sheet("cpu"), "bfloat16", num_logits_rows=8)
+
+    assert costs.prefill_s(128) == pytest.approx(0.146, rel=0.1)
+    assert costs.decode_s(32, 64) == pytest.approx(0.048, rel=0.1)
 
 
 def test_an_unknown_device_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"'tpu' is not known \(known: trn1, trn2, trn3, h200\)"):
+    with pytest.raises(
+        ValueError, match=r"'tpu' is not known \(known: cpu, trn1, trn2, trn3, h200\)"
+    ):
         device_sheet("tpu")
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from noria.bucketing.costs.devices import CPU_FEES, device_sheet
+from noria.bucketing.costs.devices import device_sheet
 from noria.bucketing.costs.model_shape import ModelShape
 from noria.bucketing.costs.saved import SavedCosts
 from noria.bucketing.costs.table import CostTable
@@ -46,19 +45,13 @@ def test_a_table_is_read_as_it_was(make_table: Callable[..., CostTable], fitted:
     assert same(read_again(costs), costs)
 
 
-def test_tokens_keep_their_fees() -> None:
-    costs = SavedCosts.tokens(replace(CPU_FEES, base_compile_s=7.0))
-
-    assert same(read_again(costs), costs)
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (3, "costs: is 3; it must be a mapping"),
-        ({}, "costs.kind: is None; it must be roofline, measured, fitted or tokens"),
+        ({}, "costs.kind: is None; it must be roofline, measured or fitted"),
         ({"kind": ["x"]}, r"costs.kind: is \['x'\]"),
-        ({"kind": "tokens"}, "costs: lacks fees"),
+        ({"kind": "tokens"}, "costs.kind: is 'tokens'; it must be roofline, measured or fitted"),
         ({"kind": "measured", "table": {}}, "costs.noria_costs: is missing"),
         ({"kind": "roofline"}, "costs: lacks model"),
     ],

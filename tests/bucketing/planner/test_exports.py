@@ -12,6 +12,7 @@ import pytest
 from given_costs import LaunchAndWork
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_seconds import row_seconds
 
 from noria.bucketing import (
     DecodeBucket,
@@ -21,7 +22,6 @@ from noria.bucketing import (
     PrefillBucket,
 )
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.costs.saved import SavedCosts
 from noria.bucketing.planner.about import steps_mapping
 from noria.bucketing.planner.evaluation import Shapes, use_of_decode, use_of_prefill
 from noria.bucketing.planner.exports import Export, Price, export, saved_traffic
@@ -287,7 +287,7 @@ def test_captures_hold_the_drafts_of_every_request() -> None:
 
 def test_traffic_comes_from_the_plan() -> None:
     own, demand = steps_mapping(steps(ROWS)), steps_mapping(steps({300: 1}))
-    about = {"steps": own, "costs": SavedCosts.tokens(FEES).data}
+    about = {"steps": own, "costs": row_seconds(FEES).data}
     covered = plan((128, 512), chunks=((1, 128),))
 
     filled = saved_traffic(replace(plan(), about=about))

@@ -25,7 +25,7 @@ def test_a_plan_knows_what_it_was_made_for() -> None:
     assert PROBLEM.steps is not None
     assert PROBLEM.steps.prefill_shapes == STEPS.prefill_shapes
     assert PROBLEM.steps.decode_shapes == STEPS.decode_shapes
-    assert PROBLEM.costs.source == "tokens"
+    assert PROBLEM.costs.source == "measured"
 
 
 def test_the_plan_itself() -> None:

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from given_costs import LaunchAndWork
 
-from noria.bucketing.costs.tokens import TokenCosts
 from noria.bucketing.planner.baselines import Baseline, baselines
 from noria.bucketing.planner.evaluation import Shapes
 from noria.bucketing.planner.planner import Planned, make_plan
 from noria.bucketing.planner.problem import Problem, demand_of, expectation
-from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.report.dispatched import decode_step_s, prefill_step_s
 from noria.bucketing.report.page import html_report
 from noria.bucketing.report.report import report_of, same_steps
@@ -196,15 +194,3 @@ def test_rules_are_compared_for_the_same_steps(report: Report) -> None:
     tokens = {rule.decode.num_steps for rule in report.rules}
 
     assert len(floors) == len(tokens) == 1
-
-
-def test_rows_are_not_called_seconds(problem: Problem) -> None:
-    counted = replace(problem, costs=TokenCosts(), settings=PlanSettings("fill", search_s=60.0))
-
-    report = report_of(counted, make_plan(counted), trace_name="t")
-    text = text_report(report)
-
-    assert report.costs.unit == "rows"
-    assert all(graph.pays_after_s is None for graph in report.graphs)
-    assert f"steps of {report.traffic.busy_s:,.0f} rows" in text
-    assert "Nothing is known of time" in text

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import Result
+from row_seconds import row_seconds
 
 from noria.bucketing import DecodeBucket, PlanFile, PlanLimits, PlannedGraph, PrefillBucket
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.costs.saved import SavedCosts
 from noria.bucketing.planner.about import steps_mapping
 from noria.bucketing.planner.simulation import Steps
 from noria.bucketing.planner.targets import TARGETS
@@ -40,7 +40,7 @@ def data(**about: object) -> dict[str, Any]:
 def traffic() -> dict[str, object]:
     prefill = {(100, 100, 100, 0): 3, (128, 128, 128, 0): 2}
     steps = Steps(prefill, {(2, 200): 4, (3, 300): 2}, 9.0, 9.0, 0)  # type: ignore[arg-type]
-    return {"steps": steps_mapping(steps), "costs": SavedCosts.tokens(FEES).data}
+    return {"steps": steps_mapping(steps), "costs": row_seconds(FEES).data}
 
 
 @pytest.fixture

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from plans import plan_data
+from row_seconds import row_seconds
 
 from noria.bucketing import PlanFile
+from noria.bucketing.costs.cost import GraphFees
 from noria.runtime.cli import main
 from noria.runtime.plan_files import write_plan
 
@@ -23,10 +25,7 @@ STEPS = {
     "decode": "1 20 5\n3 30 7",
 }
 ABOUT: dict[str, Any] = {
-    "costs": {
-        "kind": "tokens",
-        "fees": {"base_compile_s": 1.0, "row_compile_s": 0.0, "base_bytes": 1e6, "row_bytes": 0.0},
-    },
+    "costs": row_seconds(GraphFees(1.0, 0.0, 1e6, 0.0)).data,
     "settings": {
         "policy": "fill",
         "prefix": "exact",

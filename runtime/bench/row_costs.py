@@ -1,4 +1,4 @@
-"""Costs where nothing is known: one unit per row."""
+"""What padding alone costs: one unit per row, where no seconds are asked for."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .cost import Floats, StepCosts
+from ...bucketing.costs.cost import Floats, StepCosts
 
 
 @dataclass(frozen=True, slots=True)
-class TokenCosts(StepCosts):
-    """A step costs as many units as its graph has rows, whatever their context.
+class RowCosts(StepCosts):
+    """A step costs as many units as its graph has rows, whatever their context: no seconds.
 
-    >>> TokenCosts().prefill_s([128, 512]).tolist()
+    >>> RowCosts().prefill_s([128, 512]).tolist()
     [128.0, 512.0]
     """
 
-    source: str = "tokens"
+    source: str = "rows"
     error_share: float | None = None
 
     def prefill_s(self, num_tokens: ArrayLike, prefix_lens: ArrayLike = 0) -> Floats:
