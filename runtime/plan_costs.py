@@ -12,7 +12,7 @@ from .config import Config
 from .errors import ConfigError
 from .models.sizes import read_sizes_of
 from .settings import NEURON_BACKENDS
-from .step_costs import model_shape, read_costs
+from .step_costs import CONTEXT_READS, model_shape, read_costs
 from .yaml_reader import read_yaml
 
 CPU = "cpu"
@@ -45,7 +45,11 @@ def planned_costs(
     shape = model_shape(config, read_sizes_of(config.model))
     try:
         costs = SavedCosts.roofline(
-            shape, sheet, config.dtype, num_logits_rows=config.max_num_prefill_seqs
+            shape,
+            sheet,
+            config.dtype,
+            num_logits_rows=config.max_num_prefill_seqs,
+            reads=CONTEXT_READS[config.backend].decode,
         )
     except ValueError as error:
         raise ConfigError(f"--device: {error}") from None
@@ -63,7 +67,9 @@ def _measured_costs(
                 f"costs were measured on backend {table.device.backend}, not {config.backend}"
             )
         table.check_same(table.device, model=shape, dtype=config.dtype)
-        costs = SavedCosts.of_table(table, fitted=fitted)
+        costs = SavedCosts.of_table(
+            table, fitted=fitted, reads=CONTEXT_READS[config.backend].decode
+        )
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     error_share = costs.steps.error_share

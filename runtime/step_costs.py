@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..bucketing.costs.model_shape import ModelShape
-from ..bucketing.costs.reads import ContextReads
+from ..bucketing.costs.reads import ContextReads, DecodeReads
 from ..bucketing.costs.table import CostTable
 from ..bucketing.costs.table_data import read_table, table_mapping
 from .config import Config
@@ -25,8 +25,8 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
 )
 KV_BYTES: Mapping[str, int] = MappingProxyType({"fp8_e4m3": 1})
 
-_LIVE = ContextReads(prefix="exact", decode_bytes="live", decode_flop="live")
-_NKI = ContextReads(prefix="exact", decode_bytes="live", decode_flop="bucket")
+_LIVE = ContextReads("exact", DecodeReads(num_bytes="live", flop="live"))
+_NKI = ContextReads("exact", DecodeReads(num_bytes="live", flop="bucket"))
 CONTEXT_READS: Mapping[str, ContextReads] = MappingProxyType(
     {
         "cpu": _LIVE,  # loops end at each request's own length

@@ -38,8 +38,21 @@ class StepCosts(Protocol):
 
     @abstractmethod
     def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
-        """Return the seconds of a decode step of a graph, all its rows and its context read."""
+        """Return the seconds that a decode step takes in a graph, whatever is cached.
+
+        That is all its rows, and of its context what kernels read or compute even where nothing
+        is cached. See ``live_s`` for the rest.
+        """
         ...
+
+    def live_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        """Return the seconds that a decode step takes besides, in any graph.
+
+        Args:
+            num_seqs: its requests.
+            context_lens: what they have cached, each on average.
+        """
+        return np.zeros(np.broadcast(np.asarray(num_seqs), np.asarray(context_lens)).shape)
 
 
 @dataclass(frozen=True, slots=True)

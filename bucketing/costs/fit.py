@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .cost import Floats, StepCosts
+from .measured import Steps, decode_steps
 from .model_shape import ModelShape
 from .nnls import nonnegative_least_squares
+from .reads import ALL_CONTEXT, DecodeReads
 from .table import CostTable
 
 MIN_NUM_STEPS = 4
@@ -30,6 +32,7 @@ class FittedCosts(StepCosts):
         intensity: such operations that take as long as reading one byte of weights.
         attention_flop_s: seconds of one operation of prefill attention.
         kv_byte_s: seconds of one byte of cached keys and values.
+        reads: which of these decode steps read.
         error_share: mean distance from the measured seconds, as a share of them.
         left_out_error_share: the same for each step, as foretold by a fit to all the others; None
             where there are too few.
@@ -42,30 +45,30 @@ class FittedCosts(StepCosts):
     intensity: float
     attention_flop_s: float
     kv_byte_s: float
+    reads: DecodeReads = ALL_CONTEXT
     source: str = "fitted"
     error_share: float | None = None
     left_out_error_share: float | None = None
 
     @classmethod
-    def fit(cls, table: CostTable) -> FittedCosts:
+    def fit(cls, table: CostTable, reads: DecodeReads = ALL_CONTEXT) -> FittedCosts:
         """Fit to the steps of a table: four to six, of both phases, say enough.
 
         Raises:
             ValueError: the table has fewer than four steps.
         """
-        seconds = np.array([step.seconds for step in (*table.prefill, *table.decode)])
-        num = len(seconds)
+        num = len(table.prefill) + len(table.decode)
         if num < MIN_NUM_STEPS:
             raise ValueError(f"costs: {num} steps were measured; a fit needs {MIN_NUM_STEPS}")
         everything = np.ones(num, dtype=np.bool_)
-        fitted = _fit(table, seconds, everything)
+        fitted = _fit(table, reads, everything)
         left_out = None
         if num > MIN_NUM_STEPS:
             # Each in turn: what the fit is worth for a graph that it has not seen.
             kept = ~np.eye(num, dtype=np.bool_)
-            errors = [_errors(_fit(table, seconds, row), table, seconds)[~row] for row in kept]
+            errors = [_errors(_fit(table, reads, row), table)[~row] for row in kept]
             left_out = float(np.mean(errors))
-        error = float(_errors(fitted, table, seconds).mean())
+        error = float(_errors(fitted, table).mean())
         return replace(fitted, error_share=error, left_out_error_share=left_out)
 
     def prefill_s(self, num_tokens: ArrayLike, prefix_lens: ArrayLike = 0) -> Floats:
@@ -74,8 +77,19 @@ class FittedCosts(StepCosts):
         return self._seconds(work)
 
     def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
-        """Return the seconds of a decode step, all of its contexts read."""
-        return self._seconds(_decode_work(self.model, num_seqs, context_lens))
+        """Return the seconds that a decode step takes in a graph, whatever is cached."""
+        read = np.zeros_like(context_lens) if self._is_live else context_lens
+        return self._seconds(_decode_work(self.model, num_seqs, read))
+
+    def live_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        """Return the seconds that a decode step takes for what its requests have cached."""
+        read = context_lens if self._is_live else np.zeros_like(context_lens)
+        seconds: Floats = _kv_bytes(self.model, num_seqs, read) * self.kv_byte_s
+        return seconds
+
+    @property
+    def _is_live(self) -> bool:
+        return self.reads.num_bytes == "live"
 
     def _seconds(self, work: Floats) -> Floats:
         seconds: Floats = _columns(work, self.intensity) @ self._factors
@@ -86,9 +100,9 @@ class FittedCosts(StepCosts):
         return np.array([self.launch_s, self.flop_s, self.attention_flop_s, self.kv_byte_s])
 
 
-def _fit(table: CostTable, seconds: Floats, is_kept: NDArray[np.bool_]) -> FittedCosts:
+def _fit(table: CostTable, reads: DecodeReads, is_kept: NDArray[np.bool_]) -> FittedCosts:
     """Fit to some steps: for each intensity the factors follow, and the nearest fit wins."""
-    work, kept = _table_work(table)[is_kept], seconds[is_kept]
+    work, kept = _table_work(table, reads)[is_kept], _table_seconds(table)[is_kept]
     fits = []
     for intensity in INTENSITIES:
         # By relative errors, so that short steps are not lost beside long ones.
@@ -105,22 +119,30 @@ def _fit(table: CostTable, seconds: Floats, is_kept: NDArray[np.bool_]) -> Fitte
         intensity=intensity,
         attention_flop_s=attention_flop_s,
         kv_byte_s=kv_byte_s,
+        reads=reads,
     )
 
 
-def _errors(costs: FittedCosts, table: CostTable, seconds: Floats) -> Floats:
+def _errors(costs: FittedCosts, table: CostTable) -> Floats:
     """Return the distance from each measured step, as a share of it."""
-    shares: Floats = np.abs(costs._seconds(_table_work(table)) / seconds - 1)
+    work = _table_work(table, costs.reads)
+    shares: Floats = np.abs(costs._seconds(work) / _table_seconds(table) - 1)
     return shares
 
 
-def _table_work(table: CostTable) -> Floats:
+def _table_seconds(table: CostTable) -> Floats:
+    return np.array([step.seconds for step in (*table.prefill, *table.decode)])
+
+
+def _table_work(table: CostTable, reads: DecodeReads) -> Floats:
     """Return the work of the steps of both phases ``[m, 4]``."""
-    model = table.model
-    rows, prefix = np.array([(step.num_rows, step.context) for step in table.prefill]).T
-    num_seqs, contexts = np.array([(step.num_rows, step.context) for step in table.decode]).T
-    prefill = _prefill_work(model, rows, prefix, table.num_logits_rows)
-    return np.concatenate([prefill, _decode_work(model, num_seqs, contexts)])
+    model, prefill, decode = table.model, Steps.of(table.prefill), decode_steps(table, reads)
+    return np.concatenate(
+        [
+            _prefill_work(model, prefill.rows, prefill.contexts, table.num_logits_rows),
+            _decode_work(model, decode.rows, decode.contexts),
+        ]
+    )
 
 
 def _prefill_work(
@@ -137,9 +159,14 @@ def _prefill_work(
 
 def _decode_work(model: ModelShape, num_seqs: ArrayLike, contexts: ArrayLike) -> Floats:
     """Return the same of decode steps; attention is one with the bytes that it reads."""
-    kv_bytes = np.asarray(num_seqs) * model.kv_read_bytes(contexts)
     flop = model.linear_flop(num_seqs, num_seqs)
+    kv_bytes = _kv_bytes(model, num_seqs, contexts)
     return _stacked(flop, model.read_bytes(num_seqs), 0.0, kv_bytes)
+
+
+def _kv_bytes(model: ModelShape, num_seqs: ArrayLike, contexts: ArrayLike) -> Floats:
+    read: Floats = np.asarray(num_seqs) * model.kv_read_bytes(contexts)
+    return read
 
 
 def _stacked(*parts: ArrayLike) -> Floats:

@@ -18,8 +18,11 @@ from .cost import Floats, StepCosts
 from .isotonic import RisingCurve
 from .model_shape import ModelShape
 from .nnls import nonnegative_least_squares
+from .reads import ALL_CONTEXT, DecodeReads
 from .table import CostTable, StepTime
 
+LEAST_BARE_SHARE = 1e-3
+"""Of a measured step, what is never put down to its context: no step is for nothing."""
 Terms = Callable[[Floats, Floats], Floats]
 """From rows and contexts ``[...]`` to what context costs ``[..., 2]``: 0 without context, rising
 with both."""
@@ -27,6 +30,9 @@ with both."""
 
 class MeasuredCosts(StepCosts):
     """Costs of a table's model on its device.
+
+    What context adds to decode steps is taken to be the reading of keys and values: of what was
+    cached, or of all that the graph had room for.
 
     They rise with rows and with context. Beyond the largest measured rows the curve goes on as
     steeply as it ended, below the smallest it is flat (see ``RisingCurve``); ``is_measured`` tells.
@@ -36,8 +42,12 @@ class MeasuredCosts(StepCosts):
             taken out, and what the terms of the context leave.
     """
 
-    def __init__(self, table: CostTable) -> None:
+    def __init__(self, table: CostTable, reads: DecodeReads = ALL_CONTEXT) -> None:
         """Fit curves and terms.
+
+        Args:
+            table: what was measured.
+            reads: what its kernels pay for of contexts in decode steps.
 
         Raises:
             ValueError: a prefill size lacks its step without a prefix, or all decode steps have
@@ -46,16 +56,19 @@ class MeasuredCosts(StepCosts):
         bare = {step.num_rows for step in table.prefill if step.context == 0}
         if missing := sorted({step.num_rows for step in table.prefill} - bare):
             raise ValueError(f"costs.prefill: {missing[0]} rows lack a step without a prefix")
-        if len({step.context for step in table.decode}) == 1:
+        decode = decode_steps(table, reads)
+        if len(set(decode.contexts.tolist())) == 1:
             raise ValueError("costs.decode: all steps have one context; measure a second one")
         self.source = "measured"
+        prefill = Steps.of(table.prefill)
+        self._is_live = reads.num_bytes == "live"
         self._phases = {
-            "prefill": _fit(table.prefill, _prefix_terms(table.model)),
-            "decode": _fit(table.decode, _context_terms(table.model)),
+            "prefill": _fit(prefill, _prefix_terms(table.model)),
+            "decode": _fit(decode, _context_terms(table.model)),
         }
         errors = [
-            self._phases["prefill"].error_shares(table.prefill),
-            self._phases["decode"].error_shares(table.decode),
+            self._phases["prefill"].error_shares(prefill),
+            self._phases["decode"].error_shares(decode),
         ]
         self.error_share: float | None = float(np.concatenate(errors).mean())
 
@@ -74,8 +87,17 @@ class MeasuredCosts(StepCosts):
         return phase.seconds(num_tokens, prefix_lens)
 
     def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
-        """Return the seconds of a decode step, all of its contexts read."""
-        return self._phases["decode"].seconds(num_seqs, context_lens)
+        """Return the seconds that a decode step takes in a graph, whatever is cached."""
+        phase = self._phases["decode"]
+        return phase.seconds(
+            num_seqs, np.zeros_like(context_lens) if self._is_live else context_lens
+        )
+
+    def live_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        """Return the seconds that a decode step takes for what its requests have cached."""
+        if not self._is_live:
+            return super().live_s(num_seqs, context_lens)
+        return self._phases["decode"].added_s(num_seqs, context_lens)
 
     def is_measured(
         self, phase: str, num_rows: ArrayLike, context: ArrayLike = 0
@@ -104,21 +126,51 @@ class _Phase:
     max_context: int
 
     def seconds(self, num_rows: ArrayLike, context: ArrayLike) -> Floats:
+        added = self.added_s(num_rows, context)
+        seconds: Floats = self.curve(np.broadcast_to(num_rows, added.shape)) + added
+        return seconds
+
+    def added_s(self, num_rows: ArrayLike, context: ArrayLike) -> Floats:
+        """Return what context adds."""
         rows, contexts = np.broadcast_arrays(
             np.asarray(num_rows, dtype=np.float64), np.asarray(context, dtype=np.float64)
         )
-        seconds: Floats = self.curve(rows) + self.terms(rows, contexts) @ self.factors
+        seconds: Floats = self.terms(rows, contexts) @ self.factors
         return seconds
 
-    def error_shares(self, steps: Sequence[StepTime]) -> Floats:
-        rows, contexts, seconds = _arrays(steps)
-        shares: Floats = np.abs(self.seconds(rows, contexts) - seconds) / seconds
+    def error_shares(self, steps: Steps) -> Floats:
+        found = self.seconds(steps.rows, steps.contexts)
+        shares: Floats = np.abs(found - steps.seconds) / steps.seconds
         return shares
 
 
-def _fit(steps: Sequence[StepTime], terms: Terms) -> _Phase:
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Measured steps: rows, the context that they paid for, and seconds, ``[n]`` each."""
+
+    rows: Floats
+    contexts: Floats
+    seconds: Floats
+
+    @classmethod
+    def of(cls, steps: Sequence[StepTime], contexts: Sequence[int] | None = None) -> Steps:
+        """Return steps, which paid for what was cached unless contexts are given."""
+        rows = np.array([float(step.num_rows) for step in steps])
+        paid = [step.context for step in steps] if contexts is None else contexts
+        seconds = np.array([step.seconds for step in steps])
+        return cls(rows, np.array(paid, dtype=np.float64), seconds)
+
+
+def decode_steps(table: CostTable, reads: DecodeReads) -> Steps:
+    """Return the decode steps of a table with the context whose keys and values they read."""
+    if reads.num_bytes == "live":
+        return Steps.of(table.decode)
+    return Steps.of(table.decode, [step.room for step in table.decode])
+
+
+def _fit(steps: Steps, terms: Terms) -> _Phase:
     """Fit the terms to what context adds at each size, then the curve to what is left."""
-    rows, contexts, seconds = _arrays(steps)
+    rows, contexts, seconds = steps.rows, steps.contexts, steps.seconds
     order = np.lexsort((contexts, rows))
     rows, contexts, seconds = rows[order], contexts[order], seconds[order]
     sizes, firsts, group = np.unique(rows, return_index=True, return_inverse=True)
@@ -127,7 +179,7 @@ def _fit(steps: Sequence[StepTime], terms: Terms) -> _Phase:
     # Each step counts by its relative error, so that short ones are not lost beside long ones.
     added = (columns - columns[base]) / seconds[:, None]
     factors = nonnegative_least_squares(added, (seconds - seconds[base]) / seconds)
-    bare = np.maximum(seconds - columns @ factors, 0)[firsts]
+    bare = np.maximum(seconds - columns @ factors, LEAST_BARE_SHARE * seconds)[firsts]
     curve = RisingCurve(sizes, bare, weights=seconds[firsts] ** -2.0)
     return _Phase(curve, terms, factors, int(contexts.max()))
 
@@ -146,10 +198,3 @@ def _context_terms(model: ModelShape) -> Terms:
         return np.stack([read, rows * read], axis=-1)
 
     return terms
-
-
-def _arrays(steps: Sequence[StepTime]) -> tuple[Floats, Floats, Floats]:
-    """Return rows, contexts and seconds of steps."""
-    rows = np.array([float(step.num_rows) for step in steps])
-    contexts = np.array([float(step.context) for step in steps])
-    return rows, contexts, np.array([step.seconds for step in steps])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,18 +21,46 @@ Extent = Literal["live", "bucket"]
 
 
 @dataclass(frozen=True, slots=True)
-class ContextReads:
-    """What the attention kernels of a backend pay for.
+class DecodeReads:
+    """What a decode step pays for.
 
     Attributes:
-        prefix: of prefill graphs.
-        decode_bytes: keys and values that a decode step reads.
-        decode_flop: scores that it computes.
+        num_bytes: keys and values that it reads.
+        flop: scores that it computes.
     """
 
+    num_bytes: Extent = "bucket"
+    flop: Extent = "bucket"
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return plain data that ``read`` turns into the same."""
+        return {"num_bytes": self.num_bytes, "flop": self.flop}
+
+    @classmethod
+    def read(cls, given: object) -> DecodeReads:
+        """Return what plain data says.
+
+        Raises:
+            ValueError: names the key, its value and what would fit.
+        """
+        if not isinstance(given, Mapping) or sorted(given) != ["flop", "num_bytes"]:
+            raise ValueError(f"costs.reads: is {given!r:.60}; it must hold num_bytes and flop")
+        for key, value in given.items():
+            if value not in get_args(Extent):
+                raise ValueError(f"costs.reads.{key}: is {value!r:.60}; it must be live or bucket")
+        return cls(given["num_bytes"], given["flop"])
+
+
+ALL_CONTEXT = DecodeReads()
+"""All that the graph has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReads:
+    """What the attention kernels of a backend pay for."""
+
     prefix: Prefix
-    decode_bytes: Extent
-    decode_flop: Extent
+    decode: DecodeReads
 
 
 def charged_prefix(prefix_lens: ArrayLike, prefix: Prefix, buckets: Sequence[int]) -> Floats:

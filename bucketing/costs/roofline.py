@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from .cost import Floats, StepCosts
 from .devices import DeviceSheet
 from .model_shape import ModelShape
+from .reads import ALL_CONTEXT, DecodeReads, Extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class Roofline(StepCosts):
         flop_s: operations per second that it multiplies at.
         launch_s: seconds of a step that does nothing.
         num_logits_rows: rows of logits of a prefill step; a decode step has one per request.
+        reads: what decode steps pay for of their contexts. Where a kernel reads what is cached
+            and computes all of its context, neither is taken to hide the other.
     """
 
     model: ModelShape
@@ -29,12 +32,19 @@ class Roofline(StepCosts):
     flop_s: float
     launch_s: float
     num_logits_rows: int = 1
+    reads: DecodeReads = ALL_CONTEXT
     source: str = "roofline"
     error_share: float | None = None
 
     @classmethod
     def of(
-        cls, model: ModelShape, sheet: DeviceSheet, dtype: str, *, num_logits_rows: int = 1
+        cls,
+        model: ModelShape,
+        sheet: DeviceSheet,
+        dtype: str,
+        *,
+        num_logits_rows: int = 1,
+        reads: DecodeReads = ALL_CONTEXT,
     ) -> Roofline:
         """Take the limits of a device; ``dtype`` is what products are computed in.
 
@@ -47,6 +57,7 @@ class Roofline(StepCosts):
             flop_s=sheet.effective_flop_s(dtype),
             launch_s=sheet.launch_s,
             num_logits_rows=num_logits_rows,
+            reads=reads,
         )
 
     @property
@@ -70,12 +81,24 @@ class Roofline(StepCosts):
         return seconds
 
     def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
-        """Return the seconds of a decode step, all of its contexts read."""
+        """Return the seconds that a decode step takes in a graph, whatever is cached."""
         seqs = np.asarray(num_seqs, dtype=np.float64)
-        flop = seqs * self.model.row_attention_flop(context_lens)
-        read = seqs * self.model.kv_read_bytes(context_lens)
-        attention = np.maximum(flop / self.flop_s, read / self.bytes_s)
+        attention = self._decode_attention_s(seqs, context_lens, "bucket")
         seconds: Floats = attention + self._linear_s(seqs, seqs)
+        return seconds
+
+    def live_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        """Return the seconds that a decode step takes for what its requests have cached."""
+        return self._decode_attention_s(num_seqs, context_lens, "live")
+
+    def _decode_attention_s(
+        self, num_seqs: ArrayLike, context_lens: ArrayLike, extent: Extent
+    ) -> Floats:
+        """Return the seconds of what is read and computed of contexts to this extent."""
+        seqs = np.asarray(num_seqs, dtype=np.float64)
+        flop = seqs * self.model.row_attention_flop(context_lens) * (self.reads.flop == extent)
+        read = seqs * self.model.kv_read_bytes(context_lens) * (self.reads.num_bytes == extent)
+        seconds: Floats = np.maximum(flop / self.flop_s, read / self.bytes_s)
         return seconds
 
     def _linear_s(self, num_rows: ArrayLike, num_logits_rows: ArrayLike) -> Floats:

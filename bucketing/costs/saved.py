@@ -10,6 +10,7 @@ from .devices import CPU_FEES, DeviceSheet, read_sheet, sheet_mapping
 from .fit import FittedCosts
 from .measured import MeasuredCosts
 from .model_shape import ModelShape
+from .reads import ALL_CONTEXT, DecodeReads
 from .roofline import Roofline
 from .table import CostTable
 from .table_data import model_mapping, read_count, read_model, read_table, table_mapping
@@ -25,16 +26,23 @@ class SavedCosts:
 
     @classmethod
     def roofline(
-        cls, model: ModelShape, sheet: DeviceSheet, dtype: str, *, num_logits_rows: int = 1
+        cls,
+        model: ModelShape,
+        sheet: DeviceSheet,
+        dtype: str,
+        *,
+        num_logits_rows: int = 1,
+        reads: DecodeReads = ALL_CONTEXT,
     ) -> SavedCosts:
         """Take the limits of a device.
 
         Raises:
             ValueError: see ``Roofline.of``.
         """
-        steps = Roofline.of(model, sheet, dtype, num_logits_rows=num_logits_rows)
+        steps = Roofline.of(model, sheet, dtype, num_logits_rows=num_logits_rows, reads=reads)
         data = {
             "kind": "roofline",
+            "reads": reads.to_mapping(),
             "sheet": sheet_mapping(sheet),
             "model": model_mapping(model),
             "dtype": dtype,
@@ -43,14 +51,20 @@ class SavedCosts:
         return cls(steps, sheet.fees, data)
 
     @classmethod
-    def of_table(cls, table: CostTable, *, fitted: bool = False) -> SavedCosts:
+    def of_table(
+        cls, table: CostTable, *, fitted: bool = False, reads: DecodeReads = ALL_CONTEXT
+    ) -> SavedCosts:
         """Take what was measured, as curves through it or, ``fitted``, as a model's terms.
 
         Raises:
             ValueError: too little was measured for that.
         """
-        steps = FittedCosts.fit(table) if fitted else MeasuredCosts(table)
-        data = {"kind": "fitted" if fitted else "measured", "table": table_mapping(table)}
+        steps = FittedCosts.fit(table, reads) if fitted else MeasuredCosts(table, reads)
+        data = {
+            "kind": "fitted" if fitted else "measured",
+            "reads": reads.to_mapping(),
+            "table": table_mapping(table),
+        }
         return cls(steps, table.fees or CPU_FEES, data)
 
     @classmethod
@@ -63,6 +77,7 @@ class SavedCosts:
         if not isinstance(given, Mapping):
             raise ValueError(f"costs: is {given!r:.60}; it must be a mapping")
         kind = given.get("kind")
+        reads = DecodeReads.read(given["reads"]) if "reads" in given else ALL_CONTEXT
         try:
             if kind == "roofline":
                 return cls.roofline(
@@ -70,9 +85,12 @@ class SavedCosts:
                     read_sheet(given["sheet"]),
                     str(given["dtype"]),
                     num_logits_rows=read_count("costs", given, "num_logits_rows", 1),
+                    reads=reads,
                 )
             if kind in ("measured", "fitted"):
-                return cls.of_table(read_table(given["table"]), fitted=kind == "fitted")
+                return cls.of_table(
+                    read_table(given["table"]), fitted=kind == "fitted", reads=reads
+                )
         except KeyError as error:
             raise ValueError(f"costs: lacks {error.args[0]}") from None
         kinds = "roofline, measured or fitted"

@@ -24,6 +24,8 @@ class StepTime:
         seconds: the median of its rounds.
         spread: half of the rounds lie within so much of each other, as a share of ``seconds``.
         num_rounds: how often it ran.
+        graph_context: tokens of one request that the graph has room for; None: as many as there
+            are.
     """
 
     graph: str
@@ -32,6 +34,12 @@ class StepTime:
     seconds: float
     spread: float
     num_rounds: int
+    graph_context: int | None = None
+
+    @property
+    def room(self) -> int:
+        """Tokens of one request that the graph has room for."""
+        return self.context if self.graph_context is None else self.graph_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,15 @@ def _steps(values: Mapping[str, object], phase: str, least_context: int) -> Iter
             seconds=_number(at, step, "seconds", is_above_zero=True),
             spread=_number(at, step, "spread"),
             num_rounds=read_count(at, step, "num_rounds", 1),
+            graph_context=_room(at, step),
         )
+
+
+def _room(at: str, step: Mapping[str, object]) -> int | None:
+    """Return the context of a step's graph; older files do not say."""
+    if step.get("graph_context") is None:
+        return None
+    return read_count(at, step, "graph_context", read_count(at, step, "context", 0))
 
 
 def _graphs(given: object) -> Iterable[GraphCost]:

@@ -121,6 +121,7 @@ def budget_mapping(budget: Budget) -> dict[str, object]:
 def steps_mapping(steps: Steps) -> dict[str, object]:
     """Return steps as text, a shape and its number on each line; ``read_steps`` reads them back.
 
+    Behind decode steps stand the tokens that their requests have on average, where these are known.
     A YAML reader takes seconds for as many lists of numbers.
     """
     return {
@@ -128,7 +129,7 @@ def steps_mapping(steps: Steps) -> dict[str, object]:
         "busy_s": _rounded(steps.busy_s),
         "num_preemptions": steps.num_preemptions,
         "prefill": _text(steps.prefill_shapes),
-        "decode": _text(steps.decode_shapes),
+        "decode": _text(steps.decode_shapes, steps.live_lens),
     }
 
 
@@ -146,22 +147,27 @@ def read_steps(about: Mapping[str, object], key: str = "steps") -> Steps:
     if not isinstance(given, Mapping):
         raise PlanFileError(f"about.{key}: is missing; the plan was not made by noria plan")
     try:
+        decode = {(a, b): (num, live) for (a, b), num, live in _shapes(given["decode"], 2)}
         return Steps(
-            {(a, b, c, d): num for (a, b, c, d), num in _shapes(given["prefill"])},
-            {(a, b): num for (a, b), num in _shapes(given["decode"])},
+            {(a, b, c, d): num for (a, b, c, d), num, _ in _shapes(given["prefill"], 4)},
+            {shape: num for shape, (num, _) in decode.items()},
             float(given["seconds"]),
             float(given["busy_s"]),
             int(given["num_preemptions"]),
+            {shape: live for shape, (_, live) in decode.items() if live is not None},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = " ".join(str(error).split())
         raise PlanFileError(f"about.{key}: is damaged: {text:.80}") from None
 
 
-def _text(shapes: Mapping[Shape, float]) -> str:
-    lines = (
-        f"{' '.join(map(str, shape))} {_number_text(num)}" for shape, num in sorted(shapes.items())
-    )
+def _text(shapes: Mapping[Shape, float], live_lens: Mapping[Shape, float] | None = None) -> str:
+    lines = []
+    for shape, num in sorted(shapes.items()):
+        line = [*map(str, shape), _number_text(num)]
+        if live_lens is not None and shape in live_lens:
+            line.append(_number_text(live_lens[shape]))
+        lines.append(" ".join(line))
     return "\n".join(lines)
 
 
@@ -169,13 +175,16 @@ def _number_text(num: float) -> str:
     return f"{num:.0f}" if float(num).is_integer() else repr(_rounded(num))
 
 
-def _shapes(text: str) -> Iterator[tuple[tuple[int, ...], float]]:
+def _shapes(text: str, num_sizes: int) -> Iterator[tuple[tuple[int, ...], float, float | None]]:
+    """Yield the sizes of each shape, its number, and what stands behind it."""
     for line in text.split("\n") if text else ():
-        *shape, num = line.split(" ")
-        sizes, count = tuple(map(int, shape)), float(num)
-        if min(sizes[:2]) < 1 or min(sizes) < 0 or not 0 <= count < inf:
+        words = line.split(" ")
+        sizes, (num, *more) = tuple(map(int, words[:num_sizes])), words[num_sizes:]
+        numbers = [float(num), *map(float, more)]
+        is_fit = min(sizes[:2]) >= 1 and min(sizes) >= 0 and len(more) <= (num_sizes == 2)
+        if not is_fit or not all(0 <= number < inf for number in numbers):
             raise ValueError(f"{line!r} is no shape of a step and its number")
-        yield sizes, count
+        yield sizes, numbers[0], numbers[1] if more else None
 
 
 def _use_mapping(use: PhaseUse) -> dict[str, object]:

@@ -22,6 +22,7 @@ class Shapes:
         tokens: real tokens of a step ``[m]``.
         contexts: the longest of a step ``[m]``.
         prefixes: cached tokens that a row of a prefill step attends to; 0 for decode steps ``[m]``.
+        live_lens: tokens that a request of a decode step has on average; 0 for prefill ``[m]``.
         weights: how many steps there are ``[m]``.
     """
 
@@ -29,6 +30,7 @@ class Shapes:
     tokens: Ints
     contexts: Ints
     prefixes: Ints
+    live_lens: Floats
     weights: Floats
 
     @classmethod
@@ -38,14 +40,21 @@ class Shapes:
         shapes = np.array([shape for shape, _ in table], dtype=np.int64).reshape(-1, 4)
         weights = np.array([count for _, count in table], dtype=np.float64)
         sizes, tokens, contexts, prefixes = shapes.T
-        return cls(sizes, tokens, contexts, prefixes, weights)
+        return cls(sizes, tokens, contexts, prefixes, np.zeros(len(sizes)), weights)
 
     @classmethod
     def of_decode(cls, steps: Steps) -> Shapes:
         """Return the decode steps of a simulation."""
         demand = steps.decode
         none = np.zeros_like(demand.num_seqs)
-        return cls(demand.num_seqs, demand.num_seqs, demand.context_lens, none, demand.weights)
+        return cls(
+            demand.num_seqs,
+            demand.num_seqs,
+            demand.context_lens,
+            none,
+            demand.live_lens,
+            demand.weights,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +136,22 @@ def use_of_prefill(
 def use_of_decode(plan: BucketPlan, shapes: Shapes, costs: StepCosts) -> PhaseUse:
     """Return what the decode graphs of a plan do in these steps."""
     times = np.array([[plan.seconds[bucket]] for bucket in plan.decode])
-    floor = costs.decode_s(shapes.sizes, shapes.contexts)
-    return _use(plan.decode, np.broadcast_to(times, (len(times), len(floor))), shapes, floor)
+    live = costs.live_s(shapes.sizes, shapes.live_lens)
+    return _use(plan.decode, times + live, shapes, real_decode_s(shapes, costs))
+
+
+def real_decode_s(shapes: Shapes, costs: StepCosts) -> Floats:
+    """Return the seconds of each decode step in a graph of exactly its shape ``[m]``."""
+    own = costs.decode_s(shapes.sizes, shapes.contexts)
+    seconds: Floats = own + costs.live_s(shapes.sizes, shapes.live_lens)
+    return seconds
 
 
 def real_seconds(steps: Steps, costs: StepCosts) -> float:
     """Return what steps take one after the other in graphs of exactly their shapes."""
     prefill, decode = Shapes.of_prefill(steps), Shapes.of_decode(steps)
     seconds = costs.prefill_s(prefill.sizes, prefill.prefixes) @ prefill.weights
-    return float(seconds + costs.decode_s(decode.sizes, decode.contexts) @ decode.weights)
+    return float(seconds + real_decode_s(decode, costs) @ decode.weights)
 
 
 def _use(buckets: Sequence[Bucket], times: Floats, shapes: Shapes, floor: Floats) -> PhaseUse:

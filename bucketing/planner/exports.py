@@ -156,4 +156,6 @@ def _decode_s(setup: Setup, traffic: Traffic) -> float:
     times: Floats = traffic.costs.decode_s(num_seqs, contexts)
     chosen = np.where(fits, 0.0 if setup.takes_smallest else times, np.inf).argmin(axis=1)
     read = shapes.contexts if setup.reads_live else contexts[chosen]
-    return float(traffic.costs.decode_s(num_seqs[chosen], read) @ shapes.weights)
+    seconds = traffic.costs.decode_s(num_seqs[chosen], read)
+    live = traffic.costs.live_s(shapes.sizes, shapes.live_lens)
+    return float((seconds + live) @ shapes.weights)

@@ -11,6 +11,7 @@ from ..padding import round_up
 from ..plan import PlanLimits
 from ..plan_file import PlanFileError, PolicyName
 from ..policy import StepPolicy
+from ..sets.demand import DecodeDemand
 from ..traces.counted_engine import CountedEngine
 from ..traces.counters import Counters
 from ..traces.trace import Trace
@@ -54,11 +55,20 @@ def cut_steps(steps: Steps, policy: StepPolicy, limits: PlanLimits) -> Steps:
     for shape, num in steps.prefill_shapes.items():
         for chunk in _chunks(shape, policy, limits):
             prefill[chunk] = prefill.get(chunk, 0.0) + num
-    decode: dict[tuple[int, int], float] = {}
-    for (num_seqs, context), num in steps.decode_shapes.items():
-        fitting = (min(num_seqs, limits.max_num_seqs), min(context, limits.max_model_len))
-        decode[fitting] = decode.get(fitting, 0.0) + num
-    return replace(steps, prefill_shapes=prefill, decode_shapes=decode)
+    given = steps.decode
+    found = DecodeDemand.of(
+        np.minimum(given.num_seqs, limits.max_num_seqs),
+        np.minimum(given.context_lens, limits.max_model_len),
+        given.weights,
+        np.minimum(given.live_lens, limits.max_model_len),
+    )
+    shapes = list(zip(found.num_seqs.tolist(), found.context_lens.tolist(), strict=True))
+    return replace(
+        steps,
+        prefill_shapes=prefill,
+        decode_shapes=dict(zip(shapes, found.weights.tolist(), strict=True)),
+        live_lens=dict(zip(shapes, found.live_lens.tolist(), strict=True)),
+    )
 
 
 def counted_steps(counters: Counters, asked: CountedEngine) -> Steps:

@@ -102,7 +102,7 @@ class Chooser:
             self._seen_decode(demand),
             self.costs,
             num_seqs=seqs_candidates(self.limits),
-            contexts=context_candidates(self.limits),
+            contexts=self.contexts,
             fees=self._decode_fees(),
             max_looks=self.settings.search_s * LOOKS_PER_S,
             deadline_s=self.settings.search_s * LATE,
@@ -113,7 +113,7 @@ class Chooser:
                 self._seen_decode(demand),
                 self.costs,
                 num_seqs=seqs_candidates(self.limits),
-                contexts=context_candidates(self.limits),
+                contexts=self.contexts,
                 fees=self._decode_fees(),
                 max_s=self.settings.prove_s,
             )
@@ -155,7 +155,7 @@ class Chooser:
             seen,
             self.costs,
             num_seqs=seqs,
-            contexts=context_candidates(self.limits),
+            contexts=self.contexts,
             max_num=max_num,
             fees=self._decode_fees(),
         )
@@ -163,21 +163,24 @@ class Chooser:
     def _decode_fees(self) -> Floats:
         return np.array(
             [
-                [self.fee(self._decode(int(row), int(column))) for column in self._contexts]
+                [self.fee(self._decode(int(row), int(column))) for column in self.contexts]
                 for row in seqs_candidates(self.limits)
             ]
         )
 
     @property
-    def _contexts(self) -> Ints:
-        return context_candidates(self.limits)
+    def contexts(self) -> Ints:
+        """The contexts of candidates: the largest alone, where none makes a step shorter."""
+        contexts = context_candidates(self.limits)
+        seconds = self.costs.decode_s(seqs_candidates(self.limits)[:, None], contexts)
+        return contexts if (seconds < seconds[:, -1:]).any() else contexts[-1:]
 
     def _seen(self, demand: PrefillDemand, sizes: Ints) -> PrefillDemand:
         return smoothed_prefill(demand, sizes, self.settings.unseen_share)
 
     def _seen_decode(self, demand: DecodeDemand) -> DecodeDemand:
-        seqs, contexts = seqs_candidates(self.limits), context_candidates(self.limits)
-        return smoothed_decode(demand, seqs, contexts, self.settings.unseen_share)
+        seqs = seqs_candidates(self.limits)
+        return smoothed_decode(demand, seqs, self.contexts, self.settings.unseen_share)
 
     def _sizes(self) -> Ints:
         unit = max(self.settings.granularity, self.limits.prefill_tile)

@@ -31,7 +31,11 @@ class WarmUpPoint:
 
 
 def warm_up_order(
-    plan: BucketPlan, prefill: Shapes, decode: Shapes, compile_s: Callable[[Bucket], float]
+    plan: BucketPlan,
+    prefill: Shapes,
+    decode: Shapes,
+    compile_s: Callable[[Bucket], float],
+    live_s: float = 0.0,
 ) -> tuple[WarmUpPoint, ...]:
     """Return all graphs of a plan, the limit graphs first, then by what they save.
 
@@ -43,6 +47,7 @@ def warm_up_order(
         prefill: steps of prompts.
         decode: steps of running requests.
         compile_s: seconds that one worker takes for a graph.
+        live_s: seconds of all steps that no graph saves.
     """
     phases = [_Phase(plan, plan.prefill, prefill), _Phase(plan, plan.decode, decode)]
     points: list[WarmUpPoint] = []
@@ -52,7 +57,8 @@ def warm_up_order(
         nonlocal spent
         phase.take(bucket)
         spent += compile_s(bucket)
-        points.append(WarmUpPoint(bucket.label, spent, sum(one.seconds for one in phases)))
+        seconds = live_s + sum(one.seconds for one in phases)
+        points.append(WarmUpPoint(bucket.label, spent, seconds))
 
     for phase in phases:
         take(phase, phase.left[-1])

@@ -63,7 +63,13 @@ def make_plan(problem: Problem) -> Planned:
     last = _improved(problem, after)
     expected = expectation(problem, last.plan)
     prefill, decode = Shapes.of_prefill(expected.steps), Shapes.of_decode(expected.steps)
-    order = warm_up_order(last.plan.bucket_plan(), prefill, decode, problem.fees.compile_s)
+    order = warm_up_order(
+        last.plan.bucket_plan(),
+        prefill,
+        decode,
+        problem.fees.compile_s,
+        float(problem.costs.live_s(decode.sizes, decode.live_lens) @ decode.weights),
+    )
     return Planned(
         plan=replace(last.plan, order=tuple(point.label for point in order)),
         expected=expected,

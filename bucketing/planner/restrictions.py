@@ -170,7 +170,7 @@ def _best(options: Sequence[Option]) -> Option:
 
 def _one_context(demand: DecodeDemand, context: int) -> DecodeDemand:
     contexts = np.full_like(demand.num_seqs, context)
-    return DecodeDemand.of(demand.num_seqs, contexts, demand.weights)
+    return DecodeDemand.of(demand.num_seqs, contexts, demand.weights, demand.live_lens)
 
 
 RESTRICTIONS: tuple[Restriction, ...] = (

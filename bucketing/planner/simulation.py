@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
@@ -27,6 +27,8 @@ _INDEX = attrgetter("index")
 
 PrefillShape = tuple[int, int, int, int]
 """Rows, tokens, longest context, cached tokens that a row attends to on average."""
+DecodeShape = tuple[int, int]
+"""Requests, longest context."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,13 +41,16 @@ class Steps:
         seconds: from the first arrival to the end.
         busy_s: of them in steps; 0 where nobody knows.
         num_preemptions: how often a request started again.
+        live_lens: tokens that a request has on average, by the shape of decode steps; where one
+            is missing, all are as long as the longest.
     """
 
     prefill_shapes: Mapping[PrefillShape, float]
-    decode_shapes: Mapping[tuple[int, int], float]
+    decode_shapes: Mapping[DecodeShape, float]
     seconds: float
     busy_s: float
     num_preemptions: int
+    live_lens: Mapping[DecodeShape, float] = field(default_factory=dict)
 
     @property
     def prefill(self) -> PrefillDemand:
@@ -58,7 +63,8 @@ class Steps:
         """Steps by requests and context."""
         pairs = np.array([*self.decode_shapes], dtype=np.int64).reshape(-1, 2)
         counts = list(map(float, self.decode_shapes.values()))
-        return DecodeDemand.of(pairs[:, 0], pairs[:, 1], counts)
+        live_lens = [self.live_lens.get(shape, shape[1]) for shape in self.decode_shapes]
+        return DecodeDemand.of(pairs[:, 0], pairs[:, 1], counts, live_lens)
 
     @property
     def mean_num_seqs(self) -> float:
@@ -113,7 +119,8 @@ class _Service:
         self._waiting: list[SimulatedRequest] = []
         self._running: list[SimulatedRequest] = []
         self._prefill_shapes: Counter[PrefillShape] = Counter()
-        self._decode_shapes: Counter[tuple[int, int]] = Counter()
+        self._decode_shapes: Counter[DecodeShape] = Counter()
+        self._live_tokens: dict[DecodeShape, float] = {}
         self._now = self._busy_s = 0.0
         self._num_preemptions = 0
         self._usable = None if limits.num_blocks is None else limits.num_blocks - 1
@@ -132,6 +139,7 @@ class _Service:
             self._now,
             self._busy_s,
             self._num_preemptions,
+            {shape: live / self._decode_shapes[shape] for shape, live in self._live_tokens.items()},
         )
 
     def _arrive(self) -> None:
@@ -193,7 +201,7 @@ class _Service:
             top = min(round_up(need + num_done, self._context_step), self._limits.max_model_len)
             seconds = self._times.decode_s(num_seqs, top, mean + num_done)
             count = min(num_steps - num_done, top - need - num_done + 1, self._steps_to(seconds))
-            self._decode_shapes[num_seqs, top] += count
+            self._count_decode((num_seqs, top), count, mean + num_done)
             self._spend(count * seconds)
             num_done += count
         for request in self._running:
@@ -201,6 +209,12 @@ class _Service:
             request.num_generated += num_done
             request.promised = 0
         self._drop_finished()
+
+    def _count_decode(self, shape: DecodeShape, count: int, mean: float) -> None:
+        """Count steps, in the first of which requests have ``mean`` tokens on average."""
+        self._decode_shapes[shape] += count
+        live = count * (mean + (count - 1) / 2)
+        self._live_tokens[shape] = self._live_tokens.get(shape, 0.0) + live
 
     def _is_awaited(self) -> bool:
         """Tell whether a request has come that there is a seat for."""

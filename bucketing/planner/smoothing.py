@@ -33,6 +33,7 @@ def smoothed_decode(
         np.concatenate([demand.num_seqs, rows.ravel()]),
         np.concatenate([demand.context_lens, columns.ravel()]),
         np.concatenate([demand.weights * (1 - share), total * share * spread.ravel()]),
+        np.concatenate([demand.live_lens, columns.ravel()]),
     )
 
 

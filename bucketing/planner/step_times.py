@@ -52,7 +52,9 @@ class RealShapes(StepTimes):
         """Return the seconds of a step that reads what its requests have cached."""
         key = (num_seqs, int(-(-mean_context // PREFIX_STEP)))
         if key not in self._decode:
-            self._decode[key] = float(self._costs.decode_s(num_seqs, key[1] * PREFIX_STEP))
+            shape = (num_seqs, key[1] * PREFIX_STEP)
+            seconds = self._costs.decode_s(*shape) + self._costs.live_s(*shape)
+            self._decode[key] = float(seconds)
         return self._decode[key]
 
 
@@ -73,6 +75,7 @@ class PlannedShapes(StepTimes):
         self._reads_all_context = reads_all_context
         self._prefill: dict[tuple[int, int], float] = {}
         self._decode: dict[tuple[int, int], float] = {}
+        self._live: dict[tuple[int, int], float] = {}
         self._bucket_s: dict[tuple[int, int], float] = {}
 
     def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
@@ -86,7 +89,13 @@ class PlannedShapes(StepTimes):
         return self._prefill[key]
 
     def decode_s(self, num_seqs: int, context_len: int, mean_context: float) -> float:
-        """Return the seconds of the graph that the step runs in."""
+        """Return the seconds of the graph that the step runs in, and of what is cached."""
+        live = (num_seqs, int(-(-mean_context // PREFIX_STEP)))
+        if live not in self._live:
+            self._live[live] = float(self._costs.live_s(num_seqs, live[1] * PREFIX_STEP))
+        return self._graph_s(num_seqs, context_len) + self._live[live]
+
+    def _graph_s(self, num_seqs: int, context_len: int) -> float:
         key = (num_seqs, context_len)
         if key not in self._decode:
             bucket = self._plan.pick_decode(num_seqs, context_len)

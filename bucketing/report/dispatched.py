@@ -47,7 +47,9 @@ def decode_step_s(plan: BucketPlan, shapes: Shapes, costs: StepCosts) -> Floats:
     """Return the seconds of each decode step ``[m]``."""
     table = np.array([(bucket.num_seqs, bucket.context_len) for bucket in plan.decode])
     sent = table[graphs_of(plan.decode, shapes.sizes, shapes.contexts)]
-    return costs.decode_s(sent[:, 0], sent[:, 1])
+    live = costs.live_s(shapes.sizes, shapes.live_lens)
+    seconds: Floats = costs.decode_s(sent[:, 0], sent[:, 1]) + live
+    return seconds
 
 
 def prompt_s(plan: PlanFile, costs: StepCosts, prefix: Prefix, lengths: Ints) -> Floats:

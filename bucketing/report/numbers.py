@@ -16,7 +16,7 @@ MIN_IN_LARGE_UNIT = 2.0
 class Scale:
     """A unit and how many decimals its numbers have.
 
-    >>> scale = Scale.of_times([0.25, 3.0, 48.5], "s")
+    >>> scale = Scale.of_times([0.25, 3.0, 48.5])
     >>> [scale.number(value) for value in (0.25, 48.5)], scale.unit
     (['0.2', '48.5'], 's')
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..costs.cost import StepCosts
 from ..plan_file import PlanFile
-from ..planner.evaluation import Shapes
+from ..planner.evaluation import Shapes, real_decode_s
 from ..planner.problem import Problem
 from ..sets.demand import Floats, Ints
 from .bands import Band, Percentile, WastePoint
@@ -63,7 +63,7 @@ def decode_lots(
         for one in (plan, default)
     ]
     assert paid[0] is not None
-    own = costs.decode_s(shapes.sizes, shapes.contexts)
+    own = real_decode_s(shapes, costs)
     return Lots(sizes, shapes.weights, own, paid[0], paid[1])
 
 

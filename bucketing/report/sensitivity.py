@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ..costs.cost import Floats, StepCosts
 from ..plan_file import PlanFile
-from ..planner.evaluation import Shapes
+from ..planner.evaluation import Shapes, real_decode_s
 from ..planner.problem import Expectation, Problem, demand_of, expectation
 from ..traces.selection import halves, head
 from ..traces.trace import Trace, TraceError
@@ -62,11 +62,16 @@ class Varied(StepCosts):
         )
 
     def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
-        """Return the seconds of decode steps."""
+        """Return the seconds that decode steps take in their graphs."""
         bare = self.known.decode_s(num_seqs, np.ones_like(num_seqs))
         return self._sum(
             self.known.decode_s(1, 1), bare, self.known.decode_s(num_seqs, context_lens)
         )
+
+    def live_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        """Return the seconds of what requests of decode steps have cached."""
+        seconds: Floats = self.context * self.known.live_s(num_seqs, context_lens)
+        return seconds
 
     def _sum(self, fixed: Floats, bare: Floats, whole: Floats) -> Floats:
         seconds: Floats = (
@@ -153,7 +158,7 @@ def _paid(costs: StepCosts, plan: PlanFile, found: Expectation) -> _Times:
     prompts = prefill.weights @ prefill_step_s(buckets, prefill, costs)
     running = decode.weights @ decode_step_s(buckets, decode, costs)
     floor = prefill.weights @ costs.prefill_s(prefill.sizes, prefill.prefixes)
-    floor += decode.weights @ costs.decode_s(decode.sizes, decode.contexts)
+    floor += decode.weights @ real_decode_s(decode, costs)
     num_steps = decode.weights.sum()
     return _Times(
         float(prompts + running), float(floor), float(running / num_steps) if num_steps else 0.0

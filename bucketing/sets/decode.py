@@ -85,7 +85,7 @@ def floor_cost(
     grid = DecodeGrid.of(demand, costs, num_seqs=num_seqs, contexts=contexts)
     at_least = np.minimum.accumulate(grid.seconds[::-1, ::-1], axis=0)
     at_least = np.minimum.accumulate(at_least, axis=1)[::-1, ::-1]
-    return float((grid.weights * at_least).sum())
+    return float((grid.weights * at_least).sum()) + grid.live_s
 
 
 def best_ragged(
@@ -139,7 +139,9 @@ def ragged_set(
 ) -> DecodeSet:
     """Return candidates of a grid as a set, with their cost under cheapest-fit dispatch."""
     fees = float(service.fees[graphs].sum())
-    return DecodeSet(grid.buckets(graphs), service.cost(graphs), bound, "ragged", fees)
+    cost = service.cost(graphs) + grid.live_s
+    whole_bound = None if bound is None else bound + grid.live_s
+    return DecodeSet(grid.buckets(graphs), cost, whole_bound, "ragged", fees)
 
 
 def _cheaper(service: Service, graphs: Ints, others: Ints | None) -> Ints:
@@ -213,7 +215,7 @@ def best_list(
 
 def _product_set(grid: DecodeGrid, product: ProductSet, kind: Kind) -> DecodeSet:
     service = Service.of(grid, product.graphs)
-    cost = service.cost(np.arange(len(product.graphs)))
+    cost = service.cost(np.arange(len(product.graphs))) + grid.live_s
     fees = float(service.fees.sum())
     bound = cost + fees if product.is_optimal else None
     return DecodeSet(grid.buckets(product.graphs), cost, bound, kind, fees)

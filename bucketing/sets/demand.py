@@ -43,6 +43,7 @@ class DecodeDemand:
         num_seqs: requests ``[m]``.
         context_lens: longest need of a step, see ``decode_context_need`` ``[m]``.
         weights: steps of each pair, not negative ``[m]``.
+        live_lens: tokens that a request of these steps has on average ``[m]``.
 
     Pairs are distinct and in ascending order of (num_seqs, context_len).
     """
@@ -50,16 +51,34 @@ class DecodeDemand:
     num_seqs: Ints
     context_lens: Ints
     weights: Floats
+    live_lens: Floats
 
     @classmethod
     def of(
-        cls, num_seqs: ArrayLike, context_lens: ArrayLike, weights: ArrayLike | None = None
+        cls,
+        num_seqs: ArrayLike,
+        context_lens: ArrayLike,
+        weights: ArrayLike | None = None,
+        live_lens: ArrayLike | None = None,
     ) -> DecodeDemand:
-        """Sum equal pairs up; without ``weights`` each counts once."""
+        """Sum equal pairs up.
+
+        Without ``weights`` each counts once; without ``live_lens`` all requests of a step are as
+        long as its longest.
+        """
         pairs = np.stack([_positive("num_seqs", num_seqs), _positive("context_lens", context_lens)])
         distinct, index = np.unique(pairs, axis=1, return_inverse=True)
-        summed = _summed(index.reshape(-1), distinct.shape[1], pairs.shape[1], weights)
-        return cls(distinct[0], distinct[1], summed)
+        index, num = index.reshape(-1), distinct.shape[1]
+        summed = _summed(index, num, pairs.shape[1], weights)
+        if live_lens is None:
+            return cls(distinct[0], distinct[1], summed, distinct[1].astype(np.float64))
+        counts = np.ones(len(index)) if weights is None else np.asarray(weights, dtype=np.float64)
+        lens: Floats = np.asarray(live_lens, dtype=np.float64)
+        # Pairs without steps keep some length: the weights only have to be above 0.
+        counts = np.where(summed[index] > 0, counts, 1.0)
+        total = np.bincount(index, weights=counts * lens, minlength=num)
+        mean: Floats = total / np.bincount(index, weights=counts, minlength=num)
+        return cls(distinct[0], distinct[1], summed, mean)
 
 
 def _positive(name: str, values: ArrayLike) -> Ints:

@@ -31,6 +31,7 @@ class DecodeGrid:
         seconds: of a step of each graph ``[B, C]``.
         fees: what it costs to have each graph, in the unit of the total cost ``[B, C]``.
         required: graphs that every set has, the limit among them ``[B, C]``.
+        live_s: seconds of all steps that no graph saves, see ``StepCosts.live_s``.
     """
 
     num_seqs: Ints
@@ -39,6 +40,7 @@ class DecodeGrid:
     seconds: Floats
     fees: Floats
     required: Bools
+    live_s: float
 
     @classmethod
     def of(
@@ -66,6 +68,7 @@ class DecodeGrid:
             _amounts("seconds", seconds, seconds.shape),
             _amounts("fees", 0.0 if fees is None else fees, seconds.shape),
             _required(rows, columns, must_have),
+            float(costs.live_s(demand.num_seqs, demand.live_lens) @ demand.weights),
         )
 
     @property

@@ -224,8 +224,7 @@ class _Steps:
                     seconds[shape].append(taken)
         progress("done", num_rounds + 1, num_rounds + 1)
         return {
-            shape: _step_time(steps[shape][0].bucket.label, shape, seconds[shape])
-            for shape in shapes
+            shape: _step_time(steps[shape][0].bucket, shape, seconds[shape]) for shape in shapes
         }
 
     def _seconds(self, graph: CompiledGraph, output: SchedulerOutput) -> float:
@@ -270,10 +269,18 @@ def _table(group: KVGroup, shape: Shape, index: int) -> BlockTable:
     return BlockTable(blocks.start, tuple(range(first, first + len(blocks))))
 
 
-def _step_time(label: str, shape: Shape, seconds: Sequence[float]) -> StepTime:
+def _step_time(bucket: Bucket, shape: Shape, seconds: Sequence[float]) -> StepTime:
     middle = median(seconds)
     spread = 0.0
     if len(seconds) > 1:
         lower, _, upper = quantiles(seconds, n=4, method="inclusive")
         spread = (upper - lower) / middle
-    return StepTime(label, shape.size, shape.context, middle, spread, len(seconds))
+    return StepTime(
+        graph=bucket.label,
+        num_rows=shape.size,
+        context=shape.context,
+        seconds=middle,
+        spread=spread,
+        num_rounds=len(seconds),
+        graph_context=bucket.context_len,
+    )

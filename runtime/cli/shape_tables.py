@@ -11,6 +11,7 @@ from ...bucketing.costs.fit import MIN_NUM_STEPS, FittedCosts
 from ...bucketing.costs.measured import MeasuredCosts
 from ...bucketing.costs.roofline import Roofline
 from ...bucketing.costs.table import CostTable
+from ..step_costs import CONTEXT_READS
 from .tables import format_table, percent
 
 LOUD_SHARE = 0.03
@@ -39,22 +40,29 @@ def cost_table_text(table: CostTable) -> str:
 
 def cost_models(table: CostTable) -> Sequence[StepCosts]:
     """Return all models of costs that a table supports."""
-    models: list[StepCosts] = [MeasuredCosts(table)]
+    reads = CONTEXT_READS[table.device.backend].decode
+    models: list[StepCosts] = [MeasuredCosts(table, reads)]
     if len(table.prefill) + len(table.decode) >= MIN_NUM_STEPS:
-        models.append(FittedCosts.fit(table))
+        models.append(FittedCosts.fit(table, reads))
     if table.sheet is not None and table.dtype in table.sheet.flop_s:
-        rows = table.num_logits_rows
-        models.append(Roofline.of(table.model, table.sheet, table.dtype, num_logits_rows=rows))
+        roofline = Roofline.of(
+            table.model,
+            table.sheet,
+            table.dtype,
+            num_logits_rows=table.num_logits_rows,
+            reads=reads,
+        )
+        models.append(roofline)
     return models
 
 
 def seconds_of(costs: StepCosts, table: CostTable) -> Floats:
     """Return what a model of costs foretells of each measured step, prefill first."""
     prefill = [(step.num_rows, step.context) for step in table.prefill]
-    decode = [(step.num_rows, step.context) for step in table.decode]
-    return np.concatenate(
-        [costs.prefill_s(*np.array(prefill).T), costs.decode_s(*np.array(decode).T)]
-    )
+    graphs = [(step.num_rows, step.room) for step in table.decode]
+    live = [(step.num_rows, step.context) for step in table.decode]
+    decode_s = costs.decode_s(*np.array(graphs).T) + costs.live_s(*np.array(live).T)
+    return np.concatenate([costs.prefill_s(*np.array(prefill).T), decode_s])
 
 
 def _error_lines(models: Sequence[StepCosts], table: CostTable) -> list[str]:

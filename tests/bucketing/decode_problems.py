@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
+from noria.bucketing.costs.cost import StepCosts
 from noria.bucketing.sets.decode import DecodeSet
 from noria.bucketing.sets.demand import DecodeDemand
 from noria.bucketing.sets.grid import DecodeGrid
@@ -25,7 +26,7 @@ Buckets = tuple[Bucket, ...]
 
 
 @dataclass(frozen=True)
-class TableCosts:
+class TableCosts(StepCosts):
     """Seconds of decode graphs by a table; no other graph has any."""
 
     table: Floats
@@ -43,7 +44,7 @@ class TableCosts:
 
 
 @dataclass(frozen=True)
-class AreaCosts:
+class AreaCosts(StepCosts):
     """Seconds of decode graphs by what they read: a base, and one per request and token."""
 
     source: str = "roofline"

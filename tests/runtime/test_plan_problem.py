@@ -50,7 +50,10 @@ def test_measured_costs_are_used_and_named(save: Save) -> None:
 
     assert task.costs.steps is task.problem.costs
     assert task.problem.costs.source == "measured"
-    assert float(task.problem.costs.decode_s(8, 256)) == pytest.approx(1.8e-3 + 8 * 256e-6, rel=0.1)
+    costs = task.problem.costs
+    assert costs.decode_s(8, 64) == costs.decode_s(8, 256) == pytest.approx(1.8e-3, rel=0.1)
+    assert costs.live_s(8, 256) == pytest.approx(8 * 256e-6, rel=0.1)
+    assert task.costs.data["reads"] == {"num_bytes": "live", "flop": "live"}
     assert task.problem.fees.base_compile_s == pytest.approx(2.0)
     assert "measured on a processor, backend cpu" in task.notes[0]
 

@@ -39,16 +39,23 @@ class OneSecond(StepTimes):
 
 def engine_steps(
     engine: TinyEngine, requests: list[tuple[int, int]]
-) -> tuple[Counter[tuple[int, int, int, int]], Counter[tuple[int, int]]]:
-    """Return the steps in which an engine runs these requests, as the simulation names them."""
+) -> tuple[
+    Counter[tuple[int, int, int, int]], Counter[tuple[int, int]], dict[tuple[int, int], float]
+]:
+    """Return the steps in which an engine runs these requests, as the simulation names them.
+
+    The last are the tokens that a request of each decode shape has on average.
+    """
     prefill: Counter[tuple[int, int, int, int]] = Counter()
     decode: Counter[tuple[int, int]] = Counter()
+    live: Counter[tuple[int, int]] = Counter()
 
     def note(output: SchedulerOutput) -> None:
         lengths = [len(one.token_ids) for one in output.requests]
         need = max(one.num_context_tokens for one in output.requests)
         if output.phase is Phase.DECODE:
             decode[len(lengths), need] += 1
+            live[len(lengths), need] += sum(one.num_context_tokens for one in output.requests)
         else:
             cached = [one.num_computed_tokens * len(one.token_ids) for one in output.requests]
             rows = packed_len(lengths)
@@ -65,7 +72,7 @@ def engine_steps(
         for prompt_len, output_len in requests:
             engine.submit([1] * prompt_len, SamplingParams(temperature=0, max_tokens=output_len))
         engine.run()
-    return prefill, decode
+    return prefill, decode, {key: live[key] / (key[0] * num) for key, num in decode.items()}
 
 
 def simulated(requests: list[tuple[int, int]], shape: EngineShape) -> Steps:
@@ -84,9 +91,10 @@ def test_steps_are_those_of_the_engine(num_blocks: int, requests: list[tuple[int
 
     steps = simulated(requests, engine.shape)
 
-    prefill, decode = engine_steps(engine, requests)
+    prefill, decode, live_lens = engine_steps(engine, requests)
     assert steps.prefill_shapes == prefill
     assert steps.decode_shapes == decode
+    assert steps.live_lens == pytest.approx(live_lens)
     assert steps.busy_s == sum(prefill.values()) + sum(decode.values())
 
 
@@ -100,7 +108,7 @@ def test_steps_of_any_plan_are_those_of_the_engine(
 
     steps = simulated(requests, engine.shape)
 
-    assert (steps.prefill_shapes, steps.decode_shapes) == engine_steps(engine, requests)
+    assert (steps.prefill_shapes, steps.decode_shapes) == engine_steps(engine, requests)[:2]
     assert padded_tokens(steps, plan) == engine.runner.padding.total.num_padded_tokens
 
 

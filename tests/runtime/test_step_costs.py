@@ -116,10 +116,10 @@ def test_experts_that_differ_are_refused() -> None:
 def test_every_backend_says_what_its_attention_pays_for() -> None:
     assert set(CONTEXT_READS) == set(get_args(Backend))
     assert {reads.prefix for reads in CONTEXT_READS.values()} == {"exact"}
-    assert {reads.decode_bytes for reads in CONTEXT_READS.values()} == {"live"}
-    assert CONTEXT_READS["cpu"].decode_flop == "live"
+    assert {reads.decode.num_bytes for reads in CONTEXT_READS.values()} == {"live"}
+    assert CONTEXT_READS["cpu"].decode.flop == CONTEXT_READS["reference"].decode.flop == "live"
     assert CONTEXT_READS["neuron"] == CONTEXT_READS["neuron-sim"]
-    assert CONTEXT_READS["neuron"].decode_flop == "bucket"
+    assert CONTEXT_READS["neuron"].decode.flop == "bucket"
 
 
 def test_a_file_of_costs_survives_being_written_and_read(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from noria.bucketing.costs.reads import charged_prefix
+from noria.bucketing.costs.reads import DecodeReads, charged_prefix
 
 LENS = [0, 1, 512, 513, 1024]
 
@@ -31,3 +33,25 @@ def test_a_prefix_beyond_the_buckets_is_an_error(prefix: str) -> None:
 def test_a_negative_prefix_is_an_error(prefix: str) -> None:
     with pytest.raises(ValueError, match="a prefix of -1 tokens is negative"):
         charged_prefix([3, -1], prefix, [512])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_bytes", ["live", "bucket"])
+@pytest.mark.parametrize("flop", ["live", "bucket"])
+def test_reads_survive_being_written_and_read(num_bytes: Any, flop: Any) -> None:
+    reads = DecodeReads(num_bytes, flop)
+
+    assert DecodeReads.read(reads.to_mapping()) == reads
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "costs.reads: is None; it must hold num_bytes and flop"),
+        ({"flop": "live"}, "costs.reads: is {'flop': 'live'}; it must hold"),
+        ({"flop": "live", "num_bytes": 3}, "costs.reads.num_bytes: is 3; it must be live or"),
+        ({"flop": ["live"], "num_bytes": "live"}, "costs.reads.flop: is .'live'.; it must be"),
+    ],
+)
+def test_reads_that_are_none_are_refused(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DecodeReads.read(given)

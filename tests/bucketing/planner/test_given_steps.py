@@ -52,6 +52,16 @@ def test_prompts_run_alone_in_chunks_of_the_largest_step() -> None:
     assert not steps.decode_shapes
 
 
+def test_what_is_cached_stays_when_steps_are_cut_and_ends_with_the_context() -> None:
+    shapes = {(3, 30): 7.0, (3, 80): 1.0, (9, 100): 3.0, (4, 64): 1.0}
+    live_lens = {(3, 30): 20.0, (3, 80): 70.0, (9, 100): 40.0}
+
+    cut = cut_steps(Steps({}, shapes, 9.0, 1.0, 0, live_lens), FILL, LIMITS)
+
+    assert cut.decode_shapes == {(3, 30): 7, (3, 64): 1, (4, 64): 4}
+    assert cut.live_lens == {(3, 30): 20, (3, 64): 64, (4, 64): (3 * 40 + 64) / 4}
+
+
 def test_steps_are_cut_as_the_policy_does() -> None:
     steps = Steps({(40, 40, 60, 20): 2}, {(3, 30): 7}, 9.0, 1.0, 0)
 

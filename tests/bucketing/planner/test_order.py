@@ -35,6 +35,16 @@ def total(plan: BucketPlan, prefill: dict[int, int], decode: dict[tuple[int, int
     return prompts + sum(n * SECONDS[plan.pick_decode(*shape)] for shape, n in decode.items())
 
 
+def test_what_no_graph_saves_is_there_after_each() -> None:
+    steps = Steps({(9, 9, 9, 0): 1}, {(1, 9): 1}, 0, 0, 0)
+    shapes = Shapes.of_prefill(steps), Shapes.of_decode(steps)
+
+    plain = warm_up_order(PLAN, *shapes, one_second)
+    live = warm_up_order(PLAN, *shapes, one_second, 5.0)
+
+    assert [one.seconds for one in live[1:]] == [one.seconds + 5 for one in plain[1:]]
+
+
 @settings(deadline=None)
 @given(PREFILL_STEPS, DECODE_STEPS)
 def test_each_next_graph_saves_most(

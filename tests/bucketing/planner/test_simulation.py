@@ -90,6 +90,27 @@ def test_every_token_runs_once(requests: list[tuple[int, int, float]]) -> None:
     assert prefilled + decoded == tokens
 
 
+@settings(deadline=None)
+@given(REQUESTS, st.integers(1, 20))
+def test_live_tokens_are_all_that_requests_have_in_decode_steps(
+    requests: list[tuple[int, int, float]], context_step: int
+) -> None:
+    prompts, outputs, arrivals = (np.array(column) for column in zip(*requests, strict=True))
+    trace = Trace(prompts, outputs, arrivals.astype(float))
+    steps = simulate(trace, LIMITS, FillPolicy(64, 1), Given(), context_step=context_step)
+
+    # Prompts of one token have nothing to prefill; the first token else comes with the prompt.
+    tokens = 0
+    for prompt_len, output_len, _ in requests:
+        end = min(prompt_len + output_len, LIMITS.max_model_len)
+        tokens += sum(range(prompt_len + (prompt_len > 1), end))
+    counted = sum(
+        num * shape[0] * steps.live_lens[shape] for shape, num in steps.decode_shapes.items()
+    )
+    assert counted == pytest.approx(tokens)
+    assert all(live <= shape[1] for shape, live in steps.live_lens.items())
+
+
 @pytest.mark.parametrize(
     ("trace", "message"),
     [

@@ -8,6 +8,7 @@ import pytest
 from small_plan import SETTINGS, STEPS, small_plan
 
 from noria.bucketing import PlanFileError
+from noria.bucketing.costs.cost import StepCosts
 from noria.bucketing.planner.budget import BudgetError
 from noria.bucketing.planner.outcome import outcome, prefill_time_wastes
 from noria.bucketing.planner.saved_problem import saved_problem
@@ -138,7 +139,7 @@ def test_a_plan_that_does_not_say_what_it_was_made_for_is_refused(
     assert "\n" not in str(caught.value)
 
 
-class _PrefixCosts:
+class _PrefixCosts(StepCosts):
     """A step takes its rows, and a tenth of a row for each cached token that is read."""
 
     source = "rule"

@@ -7,6 +7,7 @@ import pytest
 from decode_problems import CONTEXTS, NUM_SEQS, Problem, problems, random_problem
 from hypothesis import given, settings
 
+from noria.bucketing.costs.cost import StepCosts
 from noria.bucketing.sets import product as product_module
 from noria.bucketing.sets.decode import best_list, best_product
 from noria.bucketing.sets.demand import DecodeDemand
@@ -120,7 +121,7 @@ def test_no_list_is_better(with_fees: bool) -> None:
 
 
 def test_a_long_list_is_exact_without_trying_all() -> None:
-    class RowCosts:
+    class RowCosts(StepCosts):
         source, error_share = "tokens", None
 
         def prefill_s(self, num_tokens: object, prefix_lens: object = 0) -> np.ndarray:

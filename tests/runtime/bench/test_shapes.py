@@ -20,8 +20,9 @@ from noria.runtime.cli import main
 from noria.runtime.errors import ConfigError
 from noria.runtime.model_runner import ModelRunner
 from noria.runtime.scheduler_output import SchedulerOutput
-from noria.runtime.step_costs import read_costs
+from noria.runtime.step_costs import CONTEXT_READS, read_costs
 
+LIVE = CONTEXT_READS["cpu"].decode
 ROOT = Path(__file__).resolve().parents[3]
 TINY: dict[str, Any] = {
     "model": {
@@ -82,8 +83,8 @@ def test_the_command_measures_the_tiny_configuration(tmp_path: Path) -> None:
         assert label in {graph.graph for graph in table.graphs}
     for source in ("measured", "fitted", "roofline"):
         assert f"{source}: " in result.stdout
-    assert MeasuredCosts(table).prefill_s(100, 100) > 0
-    assert FittedCosts.fit(table).decode_s(3, 100) > 0
+    assert MeasuredCosts(table, LIVE).prefill_s(100, 100) > 0
+    assert FittedCosts.fit(table, LIVE).decode_s(3, 100) > 0
 
 
 def test_every_step_is_there_with_its_graph_and_what_it_took(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_the_plan_alone_can_be_measured(tmp_path: Path) -> None:
 
     assert sorted({s.num_rows for s in table.prefill}) == [32, 64]
     assert sorted({s.num_rows for s in table.decode}) == [3, 4]
-    assert MeasuredCosts(table).prefill_s(32, 32) > 0
+    assert MeasuredCosts(table, LIVE).prefill_s(32, 32) > 0
 
 
 def test_each_step_runs_in_the_graph_of_its_context(tmp_path: Path) -> None:
@@ -145,6 +146,8 @@ def test_each_step_runs_in_the_graph_of_its_context(tmp_path: Path) -> None:
     graphs = {(s.num_rows, s.context): s.graph for s in table.decode}
     assert graphs[3, 16] == graphs[3, 4] == "decode_s3_c16"
     assert graphs[3, 64] == "decode_s3_c64"
+    assert {(s.context, s.graph_context) for s in table.decode} == {(4, 16), (16, 16), (64, 64)}
+    assert {s.graph_context for s in table.prefill} == {64}
 
 
 def test_steps_are_full_and_no_two_requests_share_a_block(
