@@ -8,34 +8,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import planned_traffic
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from noria.runtime.cli import main
+from noria.runtime.config import parse_config
 from noria.runtime.plan_files import read_plan
+from noria.runtime.step_costs import write_costs
 
 SETTINGS: dict[str, Any] = {
-    "model": {
-        "vocab_size": 300,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "max_position_embeddings": 256,
-        "eos_token_id": 299,
-    },
+    **planned_traffic.SETTINGS,
     "backend": "reference",
     "num_threads": 1,
-    "max_model_len": 256,
     "max_num_seqs": 4,
-    "max_num_batched_tokens": 128,
-    "block_size": 16,
     "sampling": {"temperature": 0},
 }
-FEW = ("--max-graphs", 6)
+FEW = ("--costs", "costs.json", "--policy", "fill", "--max-graphs", 6)
 
 
 def run(*args: object) -> Result:
@@ -73,6 +64,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_config("config.yaml")
+        write_costs(planned_traffic.measured(parse_config(SETTINGS)), "costs.json")
         write_config("planned.yaml", buckets="plan.yaml")
         write_prompts(folder / "short.jsonl", range(5, 41))
         write_prompts(folder / "long.jsonl", range(100, 201))
@@ -146,7 +138,7 @@ def test_counters_of_another_configuration_are_refused(
     changes: dict[str, Any], message: str
 ) -> None:
     write_config("other.yaml", **changes)
-    run("plan", "other.yaml", "--trace", "short.jsonl", *FEW, "-o", "other-plan.yaml")
+    run("plan", "other.yaml", "--trace", "short.jsonl", "--search", "1ms", "-o", "other-plan.yaml")
     drift = ("drift", "other-plan.yaml", "planned-short.json")
     plan = ("plan", "other.yaml", "--trace", "planned-short.json")
 
