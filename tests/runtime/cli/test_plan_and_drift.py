@@ -88,7 +88,11 @@ def test_a_plan_has_no_regret_for_the_traffic_that_it_was_made_for() -> None:
     assert (found["regret_s"], found["is_worth_it"], found["notes"]) == (0, False, [])
     assert (found["add"], found["drop"]) == ([], [])
     expected: Any = read_plan(Path("plan.yaml")).about["expected"]
-    assert found["running"]["seconds"] == expected["seconds"]
+    running = found["running"]
+    for phase in ("prefill", "decode"):
+        assert running[f"{phase}_waste"] == pytest.approx(expected[phase]["waste"])
+    # Counters round up what requests have cached, for which each step pays.
+    assert running["seconds"] == pytest.approx(expected["seconds"], rel=0.03)
 
 
 def test_a_plan_regrets_traffic_that_it_was_not_made_for() -> None:
