@@ -6,14 +6,11 @@ guard against being imported. It has no weights, writes no file and ends with it
 
 from __future__ import annotations
 
-import os
 import re
-import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -34,11 +31,21 @@ RESET_PEAK = "5"
 STOP_S = 10.0
 
 # Imports find what the starter's do, and no module in the working directory before that is so.
+# Then it watches for the starter's end, before the imports that take seconds: it waits for the
+# other end of its connection to close, however that happens, and asks for nothing else.
 PROGRAM = f"""
 import sys
 number, niceness = map(int, sys.argv[1:3])
 sys.path[:] = sys.argv[3:]
-import os
+import os, select, threading
+
+def end_with_starter():
+    poll = select.poll()
+    poll.register(number, 0)
+    poll.poll()
+    os._exit(0)
+
+threading.Thread(target=end_with_starter, daemon=True).start()
 os.nice(niceness)
 from {__name__} import be_worker
 be_worker(number)
@@ -150,16 +157,7 @@ def start_process(niceness: int) -> tuple[Connection, subprocess.Popen[bytes]]:
 
 def be_worker(number: int) -> None:
     """Be the process that ``start_process`` starts; ``number`` is its end of the connection."""
-    threading.Thread(target=_end_with_starter, args=(number,), daemon=True).start()
     serve(Connection(number))
-
-
-def _end_with_starter(number: int) -> None:
-    """Wait for the other end of the connection to close, however that happens, and end at once."""
-    poll = select.poll()
-    poll.register(number, 0)  # asks for nothing but the end
-    poll.poll()
-    os._exit(0)
 
 
 def serve(connection: Connection) -> None:

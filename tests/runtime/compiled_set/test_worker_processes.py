@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -66,13 +65,12 @@ pid = worker._process.pid
 print(type(message).__name__, pid, os.getpriority(os.PRIO_PROCESS, pid), flush=True)
 time.sleep(1000)
 """
-BUSY = """
-import sys, time
-from noria.runtime.compiled_set import worker
-worker.serve = lambda connection: time.sleep(1000)
-print("busy", flush=True)
-worker.be_worker(int(sys.argv[1]))
+AT_WORK = """
+import os, time
+with open(os.environ["AT_WORK"], "w") as at_work:
+    at_work.write("yes")
 """
+FOREVER = {"waits": "time.sleep(1000)", "computes": "while True: pass"}
 SITE = """
 import os, sys
 print("said in", os.getpid())
@@ -127,23 +125,38 @@ def test_a_worker_stands_back_and_ends_with_a_starter_that_is_killed(tmp_path: P
     assert ended(end), "the worker goes on without its starter"
 
 
-def test_a_worker_that_is_busy_ends_with_its_connection() -> None:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        busy = subprocess.Popen(
-            [sys.executable, "-c", BUSY, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdout=subprocess.PIPE,
-            env=python_path(),
-        )
-    with busy, ours:
-        assert busy.stdout is not None
-        assert busy.stdout.readline() == b"busy\n"
-        ours.close()
-        try:
-            assert busy.wait(60) == 0
-        finally:
-            busy.kill()
+class Given:
+    """Runs code where it is received."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, (self.code,)
+
+
+@pytest.mark.parametrize("does", FOREVER)
+@pytest.mark.parametrize("where", ["imports", "works"])
+def test_a_worker_ends_with_its_connection_whatever_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, does: str
+) -> None:
+    """From its start on: importing torch takes seconds in which it is not asked for anything."""
+    os.mkfifo(tmp_path / "at work")
+    monkeypatch.setenv("AT_WORK", str(tmp_path / "at work"))
+    code = AT_WORK + FOREVER[does]
+    if where == "imports":
+        (tmp_path / "torch.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    connection, process = worker.start_process(0)
+    try:
+        connection.send(Given(code))
+        assert (tmp_path / "at work").read_text() == "yes"
+        connection.close()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def ended(process: int) -> bool:
