@@ -15,6 +15,7 @@ from noria.runtime.compiled_set.background import NICENESS, BackgroundCompiler
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.local_set import LocalSet
 from noria.runtime.compiled_set.tracing import Recipe
+from noria.runtime.compiled_set.worker_count import WorkerCount
 
 LONG_S = 60.0
 RECIPE = cast(Recipe, SimpleNamespace())
@@ -54,7 +55,7 @@ def test_a_graph_is_ready_before_the_next_one_is_compiled(
 ) -> None:
     go_on = threading.Event()
     steer(tracer, **{GRAPHS[1]: lambda: go_on.wait(LONG_S) and None})
-    monkeypatch.setattr(background, "count_workers", lambda wanted: workers.WorkerCount(1, ""))
+    monkeypatch.setattr(background, "count_workers", lambda wanted: WorkerCount(1, ""))
     compiler = BackgroundCompiler(local_set(tmp_path), RECIPE)
 
     compiler.start()
@@ -110,7 +111,7 @@ def test_closing_stops_what_is_in_work_and_keeps_what_is_there(
         go_on.wait(LONG_S)
 
     steer(tracer, **{GRAPHS[1]: hang})
-    monkeypatch.setattr(background, "count_workers", lambda wanted: workers.WorkerCount(1, ""))
+    monkeypatch.setattr(background, "count_workers", lambda wanted: WorkerCount(1, ""))
     compiler = BackgroundCompiler(local_set(tmp_path), RECIPE)
     compiler.start()
     assert in_work.wait(LONG_S)
@@ -133,7 +134,7 @@ def test_the_thread_that_compiles_may_close(
     store = local_set(tmp_path)
     publish = store.publish
     compiler = BackgroundCompiler(store, RECIPE)
-    monkeypatch.setattr(background, "count_workers", lambda wanted: workers.WorkerCount(1, ""))
+    monkeypatch.setattr(background, "count_workers", lambda wanted: WorkerCount(1, ""))
     closed = []
 
     def publish_and_close(*args: Any, **kinds: Any) -> None:
@@ -200,4 +201,5 @@ def test_workers_stand_back_for_who_is_served(
     wait_for_end(compiler)
 
     assert set(asked) == {NICENESS}
-    assert NICENESS > 0
+    # Beside who is busy, the share of a CPU that 5 leaves is a quarter; 10 leaves a tenth.
+    assert 0 < NICENESS <= 5
