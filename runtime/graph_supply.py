@@ -12,6 +12,7 @@ from .compiled_set.identity import set_identity, set_key
 from .compiled_set.key import Key, key_digest
 from .compiled_set.local_cache import sets_folder
 from .compiled_set.local_set import LocalSet
+from .compiled_set.native_library import LIBRARY
 from .compiled_set.set_source import FromLocalSet, choose_source
 from .compiled_set.tracing import Recipe
 from .config import Config
@@ -56,6 +57,8 @@ def choose_start(
     store = LocalSet(root / key_digest(key), key=key, num_blocks=num_blocks)
     for path, data in description(config, kernels).items():
         store.keep_file(path, data)
+    if kernels.library is not None:
+        store.keep_file(LIBRARY, kernels.library.read_bytes())
     recipe = Recipe(config, architecture, kv_scales, tuple(group.num_blocks for group in groups))
     return FillingStart(FromLocalSet(store, kernels), store, recipe)
 

@@ -27,6 +27,7 @@ from noria.kernels.cpu import CpuKernels
 from noria.runtime import LLM
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.local_cache import cached_sets
+from noria.runtime.compiled_set.native_library import LIBRARY
 from noria.runtime.errors import SetError
 
 
@@ -175,8 +176,10 @@ def test_e05_a_damaged_entry_is_named_and_compiled_again(
     assert num_compilations(LLM(SETTINGS)) == 0
 
 
-@pytest.mark.parametrize("name", ["plan.json", "config.yaml"])
-def test_e05_a_damaged_description_is_named_and_made_again(sets: Path, caplog, name: str) -> None:
+@pytest.mark.parametrize("name", ["plan.json", "config.yaml", LIBRARY])
+def test_e05_a_damaged_file_that_is_no_graph_is_named_and_made_again(
+    sets: Path, caplog, name: str
+) -> None:
     """E05: else the whole set would be called damaged, and cleaned away."""
     cut(only_set(sets) / name)
 

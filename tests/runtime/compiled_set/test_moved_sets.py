@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,25 @@ def tokens_of(settings: dict[str, Any]) -> list[list[int]]:
     return [list(output.token_ids) for output in outputs]
 
 
+def compile_folder(first: Place, second: Place) -> None:
+    assert "4 done" in first.run("-m", "noria.runtime", "compile", "tiny.yaml", "-o", "set")
+    (first.folder / "set").rename(second.folder / "moved")
+
+
+def bundle_local_set(first: Place, second: Place) -> None:
+    first.run("-m", "noria.runtime", "compile", "tiny.yaml")
+    (path,) = (first.home / "cache" / "noria" / "sets").iterdir()
+    first.run("-m", "noria.runtime", "bundle", path, "set.tar.gz")
+    first.run("-m", "noria.runtime", "unbundle", "set.tar.gz", second.folder / "moved")
+
+
+@pytest.mark.parametrize("ship", [compile_folder, bundle_local_set], ids=lambda s: s.__name__)
 def test_e04_a_set_runs_after_its_source_tree_cache_home_and_model_were_moved_away(
-    first: Place, second: Place, tmp_path: Path
+    first: Place, second: Place, tmp_path: Path, ship: Callable[[Place, Place], None]
 ) -> None:
     """E04: nothing is compiled in another process, folder and home, and nothing is added."""
     plain = tokens_of(first.settings())
-    compiled = first.run("-m", "noria.runtime", "compile", "tiny.yaml", "-o", "set")
-    (first.folder / "set").rename(second.folder / "moved")
+    ship(first, second)
     first.model.rename(second.model)
     first.folder.rename(tmp_path / "away")
     before = contents(second.folder / "moved")
@@ -105,7 +118,6 @@ def test_e04_a_set_runs_after_its_source_tree_cache_home_and_model_were_moved_aw
     settings = second.settings(compiled=str(second.folder / "moved"), compile="never")
     found = json.loads(second.run("-c", RUN, json.dumps(settings), json.dumps(PROMPTS)))
 
-    assert "4 done" in compiled
     assert not first.folder.exists()
     assert Path(found["file"]).is_relative_to(second.folder)
     assert found["num_compilations"] == 0
