@@ -142,11 +142,11 @@ def test_a_live_last_slot_keeps_its_owner_bits_while_others_pad(make_engine, mak
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_the_null_block_is_unchanged_after_1000_steps(make_engine, target):
+def test_the_null_block_is_unchanged_after_many_steps(make_engine, target):
     kernels, dtype = target
     tiny = make_engine(kernels=kernels, dtype=dtype)
     steps = 0
-    while steps < 1000:
+    while steps < (1000 if kernels.name == "cpu" else 200):
         for length in (3, 9, 1):
             tiny.submit([length] * length, SamplingParams(temperature=0, max_tokens=50))
         while tiny.engine.has_unfinished:
