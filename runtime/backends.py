@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from ..kernels.kernel_set import KernelSet
+from ..kernels.neuron.generations import OLD_GENERATIONS, old_generation_text
+from ..kernels.neuron.packages import refusal
 from .errors import BackendError
+
+if TYPE_CHECKING:
+    from ..kernels.kernel_set import KernelSet
 
 
 def _cpu(device: str | None, library: Path | None) -> KernelSet:
@@ -41,8 +46,6 @@ RUNNABLE: Mapping[str, Callable[[str | None, Path | None], KernelSet]] = Mapping
     {"cpu": _cpu, "reference": _reference, "neuron-sim": _neuron_sim}
 )
 
-OLD_GENERATIONS = ("trn1", "inf2")
-
 
 def load_kernels(
     backend: str, device: str | None = None, *, library: Path | None = None
@@ -59,10 +62,12 @@ def load_kernels(
     """
     if device in OLD_GENERATIONS:
         raise BackendError(
-            f"target: {device} can be checked and planned for but not run: native torch-neuronx "
-            f"supports trn2 and trn3 only, and the XLA-based package that runs {device} is in "
-            f"maintenance; run there with NxD Inference, or here with backend: cpu and no target"
+            f"target: {device} can be checked and planned for but not run: "
+            f"{old_generation_text(device)}; run there with NxD Inference, or here with "
+            "backend: cpu and no target"
         )
+    if backend == "neuron" and (lacking := refusal()):
+        raise BackendError(lacking)
     if backend not in RUNNABLE:
         raise BackendError(
             f"backend: {backend} cannot run in this version of Noria, which checks and plans for "

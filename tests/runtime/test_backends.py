@@ -5,6 +5,7 @@ from importlib import import_module
 
 import pytest
 
+from noria.runtime import backends
 from noria.runtime.backends import load_kernels
 from noria.runtime.errors import BackendError
 
@@ -16,7 +17,17 @@ def test_backends_that_run_here_give_their_kernels(name):
     assert load_kernels(name).name == name
 
 
-def test_other_backends_are_refused_with_those_that_run():
+def test_neuron_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(sys, "path", [])  # where packages are looked for
+
+    with pytest.raises(BackendError, match=r"^backend: neuron: .*torch-neuronx.* not installed"):
+        load_kernels("neuron", "trn2")
+
+
+def test_backends_that_this_version_lacks_are_refused_with_those_that_run(monkeypatch):
+    monkeypatch.setattr(backends, "refusal", lambda: None)
+    monkeypatch.setattr(backends, "RUNNABLE", {"cpu": None, "reference": None})
+
     with pytest.raises(BackendError, match=r"backend: neuron cannot run.*cpu, reference"):
         load_kernels("neuron", "trn2")
 

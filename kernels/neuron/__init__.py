@@ -1,0 +1,1 @@
+"""The target `neuron`; importing this package imports no torch and nothing of the vendor's."""
