@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -20,12 +21,18 @@ def with_oddities(trace: Trace) -> Trace:
     return replace(trace, warnings=tuple(dict.fromkeys((*trace.warnings, *oddities(trace)))))
 
 
+def other_warnings(trace: Trace) -> tuple[str, ...]:
+    """Return the warnings of a trace but for its oddities, which a part of it need not have."""
+    own = set(oddities(trace))
+    return tuple(warning for warning in trace.warnings if warning not in own)
+
+
 def oddities(trace: Trace) -> Iterator[str]:
     """Yield what is odd about the lengths and their number."""
     if trace.num_requests < FEW_REQUESTS:
         yield (
-            f"{count_text(trace.num_requests)} requests are few: a plan for them may miss its "
-            f"optimum for others like them by several points; {FEW_REQUESTS:,} come within one"
+            f"only {requests_text(trace.num_requests)}, so that a plan may miss its optimum for "
+            f"others like them by several points; {FEW_REQUESTS:,} come within one"
         )
     yield from _outlier("prompt", trace.prompt_lens, trace.weights)
     if trace.output_lens is not None:
@@ -39,6 +46,15 @@ def count_text(count: float) -> str:
     ('1,234', '0.5')
     """
     return f"{count:,.0f}" if float(count).is_integer() or count >= FEW_REQUESTS else f"{count:.3g}"
+
+
+def requests_text(count: float) -> str:
+    """Write how many requests there are.
+
+    >>> requests_text(1234.0), requests_text(1.0)
+    ('1,234 requests', '1 request')
+    """
+    return f"{count_text(count)} request{'' if count == 1 else 's'}"
 
 
 def _outlier(name: str, lens: Ints, weights: Floats | None) -> Iterator[str]:
@@ -56,8 +72,13 @@ def _low_quantile(lens: Ints, weights: Floats | None, share: float) -> int:
 
     Of few requests it is that of all but the longest one.
     """
+    if weights is None:
+        at = max(0, ceil(_wanted(len(lens), share)) - 1)
+        return int(np.partition(lens, at)[at])
     order = np.argsort(lens, kind="stable")
-    below = np.arange(1.0, len(lens) + 1) if weights is None else np.cumsum(weights[order])
-    total = below[-1]
-    wanted = min(share * total, total - 1) if total >= 2 else share * total
-    return int(lens[order[int(np.searchsorted(below, wanted))]])
+    below = np.cumsum(weights[order])
+    return int(lens[order[int(np.searchsorted(below, _wanted(below[-1], share)))]])
+
+
+def _wanted(total: float, share: float) -> float:
+    return min(share * total, total - 1) if total >= 2 else share * total

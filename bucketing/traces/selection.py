@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .oddities import count_text, with_oddities
+from .oddities import count_text, other_warnings, with_oddities
 from .trace import Floats, Ints, Rows, Trace, TraceError, pick
 
 
@@ -29,7 +29,7 @@ def take(trace: Trace, rows: Rows, name: str) -> Trace:
         prefix_lens=pick(trace.prefix_lens, rows),
         weights=pick(trace.weights, rows),
         sha256=derived_sha256(trace, name),
-        warnings=trace.warnings,
+        warnings=other_warnings(trace),
     )
     return with_oddities(part)
 
@@ -97,7 +97,7 @@ def fit_to_limits(trace: Trace, max_model_len: int) -> Trace:
     is_cut = np.zeros_like(is_fit) if outputs is None else is_fit & (outputs > room)
     if is_fit.all() and not is_cut.any():
         return trace
-    warnings = (*trace.warnings, *_unfit(trace, is_fit, is_cut, max_model_len))
+    warnings = (*other_warnings(trace), *_unfit(trace, is_fit, is_cut, max_model_len))
     cut = None if outputs is None else np.where(is_fit, np.minimum(outputs, room), outputs)
     fitted = replace(trace, output_lens=cut, warnings=warnings)
     return take(fitted, is_fit, f"max_model_len {max_model_len}")
@@ -158,7 +158,7 @@ def scale(trace: Trace, max_model_len: int) -> Trace:
             output_lens=outputs,
             prefix_lens=prefixes,
             sha256=derived_sha256(trace, f"scale {max_model_len}"),
-            warnings=(*trace.warnings, note),
+            warnings=(*other_warnings(trace), note),
         )
     )
 

@@ -41,7 +41,7 @@ class TraceText:
         """Read all of a stream.
 
         Raises:
-            TraceError: it is empty or no text.
+            TraceError: it is empty, no text, or has no line feeds between its lines.
         """
         raw = stream.read()
         data = raw.removeprefix(BOM).rstrip(BLANK)
@@ -49,6 +49,8 @@ class TraceText:
         if not data:
             raise text.error("is empty; a trace has at least one request")
         text._check_is_text()
+        if b"\n" not in data and b"\r" in data:
+            raise text.error("ends its lines with carriage returns alone; must be line feeds", 1)
         return text
 
     def error(self, problem: str, line: int | None = None) -> TraceError:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...bucketing.planner.outcome import Outcome, baseline_outcome
-from ...bucketing.traces.oddities import count_text
+from ...bucketing.traces.oddities import requests_text
 from ..plan_making import SMALL_GAIN, MadePlan
 from .amounts import duration_text
 from .tables import format_table, percent, size_text, waste_text
@@ -52,7 +52,7 @@ def _traffic_lines(made: MadePlan) -> Iterator[str]:
     assert isinstance(about, dict)
     steps = made.planned.expected.steps
     span = f" in {duration_text(steps.seconds)}" if trace and trace.arrivals_s is not None else ""
-    counted = f", {count_text(trace.num_requests)} requests{span}" if trace else ""
+    counted = f", {requests_text(trace.num_requests)}{span}" if trace else ""
     yield f"traffic: {about['name']}{counted}"
     for text in (*(trace.warnings if trace else ()), *made.task.notes):
         yield f"note: {text}"

@@ -127,6 +127,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         b"\n\nprompt_len,prefix_len\n5,4\n5,5\n",
         ", line 5: the prefix has 5 tokens; must be below the prompt's 5",
     ),
+    "lines without line feeds": (
+        b"size,count\r5,1\r",
+        ", line 1: ends its lines with carriage returns alone; must be line feeds",
+    ),
     "negative count": (b"size,count\n5,-1\n", f", line 2: count is '-1'; {COUNT}"),
     "count NaN": (b"size,count\n5,NaN\n", f", line 2: count is 'NaN'; {COUNT}"),
     "all counts 0": (

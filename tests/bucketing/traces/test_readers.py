@@ -234,7 +234,7 @@ def test_requests_of_one_time_keep_their_order_where_rows_are_sorted() -> None:
 def test_few_requests_are_named() -> None:
     (warning,) = read("prompt_len\n" + "7\n" * 10).warnings
 
-    assert warning.startswith("10 requests are few")
+    assert warning.startswith("only 10 requests, ")
     assert read("prompt_len\n" + "7\n" * 1000).warnings == ()
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noria.bucketing.traces.oddities import with_oddities
 from noria.bucketing.traces.selection import fit_to_limits, halves, head, scale
 from noria.bucketing.traces.trace import Trace, TraceError
 
@@ -53,7 +54,36 @@ def test_the_head_is_the_first_requests_with_all_that_is_known_of_them() -> None
     assert part.weights is not None
     assert part.weights.tolist() == [1, 2]
     assert part.warnings[0] == "as it was"
-    assert any(warning.startswith("3 requests are few") for warning in part.warnings)
+    assert any(warning.startswith("only 3 requests, ") for warning in part.warnings)
+
+
+def test_a_part_has_oddities_of_its_own_and_none_of_the_whole() -> None:
+    whole = with_oddities(Trace(np.array([5] * 40 + [500]), np.array([5] * 41), warnings=("odd",)))
+    long = Trace(whole.prompt_lens, np.array([5] * 40 + [500]), warnings=whole.warnings)
+
+    short, scaled = head(whole, 30), scale(with_oddities(long), 100)
+
+    assert [text[:7] for text in whole.warnings] == ["odd", "only 41", "the lon"]
+    assert [text[:7] for text in short.warnings] == ["odd", "only 30"]
+    assert scaled.warnings[0] == "odd"
+    assert len([text for text in scaled.warnings if text.startswith("only 41")]) == 1
+    for name in ("prompt", "output"):
+        (outlier,) = (text for text in scaled.warnings if f"the longest {name}" in text)
+        assert outlier.startswith(f"the longest {name} has 50 tokens")
+
+
+def test_an_outlier_that_is_left_out_needs_no_graph() -> None:
+    whole = with_oddities(Trace(np.array([5] * 40 + [500]), np.array([5] * 40 + [1])))
+    ends = with_oddities(Trace(np.array([5] * 41), np.array([5] * 40 + [500])))
+
+    fitting, cut = fit_to_limits(whole, 100), fit_to_limits(ends, 100)
+
+    assert [text[:7] for text in fitting.warnings] == ["1 of 41", "only 40"]
+    assert [text[:25] for text in cut.warnings] == [
+        "1 of 41 requests (2.44%) ",
+        "only 41 requests, so that",
+        "the longest output has 95",
+    ]
 
 
 def test_a_head_longer_than_the_trace_is_all_of_it() -> None:

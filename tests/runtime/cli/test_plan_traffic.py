@@ -63,7 +63,7 @@ def test_the_summary_says_what_is_needed(folder: Path) -> None:
     assert text.startswith(f"plan.yaml: {num} graphs, {len(file.prefill)} prefill and ")
     assert "traffic: trace.csv, 120 requests in " in text
     assert "note: seconds are measured on a processor, backend cpu, 2 threads" in text
-    assert "note: 120 requests are few" in text
+    assert "note: only 120 requests, so that" in text
     for line in ("this plan ", "vLLM Neuron (powers of two) ", "bill: ", "proof: ", "ready: "):
         assert f"\n{line}" in text
     assert f"bill: {num}.0 s of compiling" in text  # two seconds each, two at once
