@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
+from math import isfinite
 from typing import Literal, get_args
 
 from .buckets import Bucket, BucketPlan, DecodeBucket, PrefillBucket, ScoreBucket
@@ -127,7 +128,7 @@ class PlanFile:
             PlanFileError: names the place, its value and what would fit.
         """
         whole = _mapping("plan", data, {KEY, "limits", "prefill", "decode"}, {"order", "about"})
-        if whole[KEY] != FORMAT:
+        if whole[KEY] is True or whole[KEY] != FORMAT:
             raise PlanFileError(f"{KEY}: is {whole[KEY]!r}; this version reads format {FORMAT}")
         prefill = _mapping("prefill", whole["prefill"], {"graphs"}, {"policy", "chunks"})
         decode = _mapping("decode", whole["decode"], {"graphs"}, set())
@@ -255,8 +256,9 @@ def _graph(place: str, phase: str, row: object, limits: PlanLimits) -> PlannedGr
         require_positive("context", context_len)
     except ValueError as error:
         raise PlanFileError(f"{place}: {error}") from None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise PlanFileError(f"{place}: seconds must be a number, got {seconds!r:.60}")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not isfinite(seconds):
+        raise PlanFileError(f"{place}: seconds must be a finite number, got {seconds!r:.60}")
     if phase == "decode":
         bucket: Bucket = DecodeBucket(size, context_len, limits.query_len)
     else:

@@ -11,7 +11,9 @@ from dataclasses import asdict
 from math import inf
 from typing import TypeVar
 
+from ..costs.numbers import finite_number
 from ..costs.saved import SavedCosts
+from ..costs.table_data import read_count
 from ..plan_file import PlanFileError
 from ..traces.trace import Trace
 from .baselines import Baseline
@@ -151,14 +153,21 @@ def read_steps(about: Mapping[str, object], key: str = "steps") -> Steps:
         return Steps(
             {(a, b, c, d): num for (a, b, c, d), num, _ in _shapes(given["prefill"], 4)},
             {shape: num for shape, (num, _) in decode.items()},
-            float(given["seconds"]),
-            float(given["busy_s"]),
-            int(given["num_preemptions"]),
+            _seconds(given, "seconds"),
+            _seconds(given, "busy_s"),
+            read_count(key, given, "num_preemptions", 0),
             {shape: live for shape, (_, live) in decode.items() if live is not None},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = " ".join(str(error).split())
         raise PlanFileError(f"about.{key}: is damaged: {text:.80}") from None
+
+
+def _seconds(given: Mapping[str, object], key: str) -> float:
+    seconds = finite_number(given[key])
+    if seconds is None or seconds < 0:
+        raise ValueError(f"{key} is {given[key]!r:.40}; must be 0 or more")
+    return seconds
 
 
 def _text(shapes: Mapping[Shape, float], live_lens: Mapping[Shape, float] | None = None) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf
-from typing import get_args
+from collections.abc import Callable, Mapping
+from math import nan
+from types import MappingProxyType
+from typing import Any, get_args
 
+from ..costs.numbers import finite_number
 from ..costs.reads import Prefix
 from ..costs.saved import SavedCosts
 from ..plan_file import PlanFile, PlanFileError
@@ -14,14 +16,38 @@ from .budget import Budget
 from .problem import Problem
 from .settings import DecodeShape, PlanSettings, Policy
 
+Rule = tuple[str, Callable[[Any], bool]]
+"""What would fit, in words, and whether a value does."""
 CHOICES = {
     "policy": get_args(Policy),
     "prefix": get_args(Prefix),
     "decode_shape": get_args(DecodeShape),
 }
 
-INTEGERS = ("granularity", "max_num_graphs")
-NUMBERS = ("unseen_share", "search_s", "prove_s", "max_ratio")
+COUNT = ("an integer above 0", lambda value: type(value) is int and value > 0)
+ABOVE_0 = ("a finite number above 0", lambda value: _number(value) > 0)
+SECONDS = ("a finite number that is not negative", lambda value: _number(value) >= 0)
+SETTINGS: Mapping[str, Rule] = MappingProxyType(
+    {
+        "granularity": COUNT,
+        "max_num_graphs": COUNT,
+        "search_s": SECONDS,
+        "prove_s": SECONDS,
+        "unseen_share": ("at least 0 and below 1", lambda value: 0 <= _number(value) < 1),
+        "max_ratio": ("a number above 1, or null", lambda one: one is None or _number(one) > 1),
+    }
+)
+BUDGET: Mapping[str, Rule] = MappingProxyType(
+    {
+        "compile_s": ABOVE_0,
+        "workers": COUNT,
+        "num_bytes": ABOVE_0,
+        "max_num_graphs": COUNT,
+        "horizon_s": ABOVE_0,
+    }
+)
+UNLIMITED = ("compile_s", "num_bytes", "max_num_graphs")
+"""Null there says that there is no limit."""
 
 
 def saved_problem(plan: PlanFile) -> Problem:
@@ -33,15 +59,12 @@ def saved_problem(plan: PlanFile) -> Problem:
     about = plan.about
     try:
         costs = SavedCosts.read(_part(about, "costs"))
-        budget = {
-            name: inf if value is None else value for name, value in _part(about, "budget").items()
-        }
         return Problem(
             trace=None,
             limits=plan.limits,
             costs=costs.steps,
             fees=costs.fees,
-            budget=Budget(**budget),  # type: ignore[arg-type]
+            budget=_budget(_part(about, "budget")),
             settings=_settings(_part(about, "settings")),
             steps=read_steps(about, "demand"),
         )
@@ -66,22 +89,29 @@ def _settings(given: Mapping[str, object]) -> PlanSettings:
                 f"{', '.join(choices)}"
             )
     must_have = given.get("must_have", ())
-    if not isinstance(must_have, list | tuple) or any(type(size) is not int for size in must_have):
+    if not isinstance(must_have, list | tuple) or not all(map(COUNT[1], must_have)):
         raise PlanFileError(f"about.settings.must_have: is {must_have!r:.60}; must be sizes")
-    _check_numbers(given)
-    return PlanSettings(**{**given, "must_have": tuple(must_have)})  # type: ignore[arg-type]
+    _check_numbers("settings", given, SETTINGS)
+    settings = {**given, "must_have": tuple(must_have)}
+    if "max_ratio" in given:
+        settings["max_ratio"] = finite_number(given["max_ratio"])  # no integer is too large then
+    return PlanSettings(**settings)  # type: ignore[arg-type]
 
 
-def _check_numbers(given: Mapping[str, object]) -> None:
+def _budget(given: Mapping[str, object]) -> Budget:
+    limited = {k: v for k, v in given.items() if v is not None or k not in UNLIMITED}
+    _check_numbers("budget", limited, BUDGET)
+    return Budget(**limited)  # type: ignore[arg-type]
+
+
+def _check_numbers(part: str, given: Mapping[str, object], rules: Mapping[str, Rule]) -> None:
     for key, value in given.items():
-        if key in INTEGERS and (type(value) is not int or value < 1):
-            wanted = "an integer above 0"
-        elif key in NUMBERS and not _is_number(value) and (key, value) != ("max_ratio", None):
-            wanted = "a number that is not negative"
-        else:
-            continue
-        raise PlanFileError(f"about.settings.{key}: is {value!r:.60}; must be {wanted}")
+        wanted, fits = rules.get(key, ("", lambda _: True))
+        if not fits(value):
+            raise PlanFileError(f"about.{part}.{key}: is {value!r:.60}; must be {wanted}")
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= float(str(value)) < inf
+def _number(value: object) -> float:
+    """Return a finite number as a float; NaN, which fits no rule, for whatever else."""
+    number = finite_number(value)
+    return nan if number is None else number

@@ -108,7 +108,7 @@ def test_what_is_no_change_is_refused(ask: Any, text: str, message: str) -> None
     [
         ({"costs": None}, "about.costs: is missing; the plan was not made by noria plan"),
         ({"costs": {"kind": "x"}}, "about: costs.kind: is 'x'"),
-        ({"budget": {"workers": 0}}, "about: workers of a budget must be more than 0"),
+        ({"budget": {"workers": 0}}, "about.budget.workers: is 0; must be an integer above 0"),
         ({"budget": {"sum": 1}}, "about: "),
         ({"budget": 3}, "about.budget: is missing"),
         ({"settings": {"policy": "all"}}, "about.settings.policy: is 'all'; must be one of auto"),
