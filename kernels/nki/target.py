@@ -89,9 +89,9 @@ class NkiSimKernels(ReferenceKernels):
         caches = self._caches(k_cache_NBKD, v_cache_NBKD, spec)
         self._write_new(caches, k_TKD, v_TKD, slot_mapping_T, spec)
         tensors = (
-            _array(q_THD),
+            array_of(q_THD),
             *caches,
-            _array(block_table_PW),
+            array_of(block_table_PW),
             *map(_column, (tile_request, query_start_loc, context_lens_P, query_lens_P)),
         )
         scale, *options = _numbers(spec)
@@ -101,7 +101,7 @@ class NkiSimKernels(ReferenceKernels):
             out = self._prefill(*tensors, scale, *options)
         else:
             out = self._prefill_windowed(*tensors, offsets, scale, spec.window, *options)
-        return _tensor(out, q_THD)
+        return tensor_of(out, q_THD)
 
     def attend_decode(
         self,
@@ -123,9 +123,9 @@ class NkiSimKernels(ReferenceKernels):
         self._write_new(caches, k_RKD, v_RKD, slot_mapping_R, spec)
         query_len = q_RHD.shape[0] // block_table_SW.shape[0]
         tensors = (
-            _array(q_RHD),
+            array_of(q_RHD),
             *caches,
-            _array(block_table_SW),
+            array_of(block_table_SW),
             *map(_column, (context_lens_S, query_lens_S)),
         )
         scale, *options = _numbers(spec)
@@ -135,13 +135,13 @@ class NkiSimKernels(ReferenceKernels):
             out = self._decode(*tensors, scale, query_len, *options)
         else:
             out = self._decode_windowed(*tensors, offsets, scale, query_len, spec.window, *options)
-        return _tensor(out, q_RHD)
+        return tensor_of(out, q_RHD)
 
     def _caches(self, k_cache: Tensor, v_cache: Tensor, spec: AttentionSpec) -> tuple[Array, Array]:
         """Return the caches' own memory; FP8 in the format of the generation."""
         check_cache_scales(spec, k_cache.dtype)
         if k_cache.dtype != torch.float8_e4m3fn:
-            return _array(k_cache), _array(v_cache)
+            return array_of(k_cache), array_of(v_cache)
         k_bytes, v_bytes = (cache.view(torch.uint8).numpy() for cache in (k_cache, v_cache))
         return k_bytes.view(self._fp8), v_bytes.view(self._fp8)
 
@@ -156,7 +156,7 @@ class NkiSimKernels(ReferenceKernels):
         check_tensor("slot_mapping", slots_T, (k_TKD.shape[0],), torch.int32)
         num_blocks, block_size = caches[0].shape[:2]
         check_slots(slots_T, num_blocks * block_size)  # the DMA would skip without a word
-        arguments = (*caches, _array(k_TKD), _array(v_TKD), _column(slots_T))
+        arguments = (*caches, array_of(k_TKD), array_of(v_TKD), _column(slots_T))
         if caches[0].dtype == self._fp8:
             self._write_fp8(*arguments, spec.k_scale, spec.v_scale)
         else:
@@ -191,7 +191,7 @@ def _offsets(
     return _column(block_offset)
 
 
-def _array(tensor: Tensor) -> Array:
+def array_of(tensor: Tensor) -> Array:
     """Return a numpy array over a contiguous tensor's own memory; bf16 keeps its bits."""
     tensor = tensor.contiguous()
     if tensor.dtype == torch.bfloat16:
@@ -200,10 +200,11 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _column(tensor: Tensor) -> Array:
-    return _array(tensor).reshape(-1, 1)
+    return array_of(tensor).reshape(-1, 1)
 
 
-def _tensor(array: Array, like: Tensor) -> Tensor:
+def tensor_of(array: Array, like: Tensor) -> Tensor:
+    """Return what a kernel returned as a tensor of the dtype of ``like``."""
     if like.dtype == torch.bfloat16:
         return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(np.ascontiguousarray(array))

@@ -6,16 +6,24 @@ from torch import Tensor
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.fallback import TorchKernels
+from noria.kernels.neuron.target import NeuronKernels
 from noria.kernels.reference import ReferenceKernels
 
 CPU, REFERENCE = CpuKernels(), ReferenceKernels()
+NEURON = NeuronKernels(device="cpu")
 TARGETS = [
     *((REFERENCE, dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)),
     *((CPU, dtype) for dtype in (torch.float32, torch.bfloat16)),
     *((TorchKernels(), dtype) for dtype in (torch.float32, torch.bfloat16)),
+    *((NEURON, dtype) for dtype in (torch.float32, torch.bfloat16)),
 ]
 EVERY = pytest.mark.parametrize(
     ("kernels", "dtype"), TARGETS, ids=[f"{type(k).__name__}-{str(d)[6:]}" for k, d in TARGETS]
+)
+INVARIANT = pytest.mark.parametrize(
+    ("kernels", "dtype"),
+    [pair for pair in TARGETS if pair[0] is not NEURON],  # its linear layers are torch's
+    ids=[f"{type(k).__name__}-{str(d)[6:]}" for k, d in TARGETS if k is not NEURON],
 )
 CPU_DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 

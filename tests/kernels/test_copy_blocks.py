@@ -7,12 +7,17 @@ from torch import Tensor, nn
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.cpu.fallback import TorchKernels
+from noria.kernels.neuron.target import NeuronKernels
 from noria.kernels.reference import ReferenceKernels
 
 REFERENCE = ReferenceKernels()
-KERNELS = pytest.mark.parametrize(
-    "kernels", [REFERENCE, CpuKernels(), TorchKernels()], ids=["reference", "cpu", "torch"]
-)
+TARGETS = {
+    "reference": REFERENCE,
+    "cpu": CpuKernels(),
+    "torch": TorchKernels(),
+    "neuron": NeuronKernels(device="cpu"),
+}
+KERNELS = pytest.mark.parametrize("kernels", TARGETS.values(), ids=TARGETS.keys())
 DTYPES = pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn], ids=["f32", "bf16", "fp8"]
 )

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_cases import same_bits
-from row_targets import CPU, CPU_DTYPES, EVERY, REFERENCE, int32, rand, tokens, wide
+from row_targets import CPU, CPU_DTYPES, EVERY, INVARIANT, REFERENCE, int32, rand, tokens, wide
 from torch import Tensor, nn
 
 from noria.kernels.cpu import CpuKernels
@@ -79,7 +79,7 @@ def test_one_expert_of_weight_1_is_a_dense_mlp_to_the_bit_on_the_cpu(dtype: torc
     assert same_bits(output, down(CPU.silu_mul(gate_up(case.x))))
 
 
-@EVERY
+@INVARIANT
 @pytest.mark.parametrize("num_rows", [1, 2, 9, 64])
 def test_a_row_has_the_same_bits_whatever_the_others(kernels, dtype, num_rows: int):
     """The others are more, fewer, elsewhere, of other experts, or all of the same one."""
