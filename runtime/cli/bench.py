@@ -12,6 +12,7 @@ import click
 
 from .bench_plan import bench_plan
 from .failures import SOME_FAILED, UserMistake, user_file
+from .output_paths import OutputPath
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ COMMON_OPTIONS = (
         "--json",
         "json_path",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=OutputPath(),
         help="Write everything that was measured, too.",
     ),
 )
@@ -134,7 +135,7 @@ def step(config: Path, num_threads: int | None) -> None:
     "--json",
     "json_path",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Write everything that was measured, too.",
 )
 def start(
@@ -188,7 +189,7 @@ def detokenize(
     "-o",
     metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Where the costs go, as JSON.",
 )
 @click.option(
@@ -239,9 +240,7 @@ def shapes(config: Path, output: Path, **options: Any) -> None:
     help="Folder of recorded traffic, see noria plan.",
 )
 @click.option("--search", default=4.0, show_default=True, help="Seconds per decode set.")
-@click.option(
-    "--json", "json_path", metavar="FILE", type=click.Path(path_type=Path), help="Write it, too."
-)
+@click.option("--json", "json_path", metavar="FILE", type=OutputPath(), help="Write it, too.")
 def planner(traces: Path, search: float, json_path: Path | None) -> None:
     """Measure what the planner's sets waste on recorded traffic.
 

@@ -13,6 +13,7 @@ from ..plan_setting import BUCKET_LISTS, KEY
 from ..yaml_reader import read_yaml
 from .amounts import Number
 from .failures import SOME_FAILED, user_file
+from .output_paths import OutputPath
 from .progress import show_progress
 from .tables import format_table, percent
 
@@ -40,7 +41,7 @@ RUNS = ("graphs of", "graphs", "output tokens", "seconds", "tokens/s")
 @click.option("--scale", is_flag=True, help="Scale lengths until all fit max_model_len.")
 @click.option("--seed", type=int, default=0, help="Other seeds draw other prompts.")
 @click.option("--alone", is_flag=True, help="Leave out the run with powers of two.")
-@click.option("--json", "json_path", metavar="FILE", type=FILE, help="Write it, too.")
+@click.option("--json", "json_path", metavar="FILE", type=OutputPath(), help="Write it, too.")
 def bench_plan(
     config: Path,
     trace: Path,

@@ -12,6 +12,7 @@ import click
 
 from ..config import load_config
 from .failures import EXIT_STATUSES, SOME_FAILED, UserMistake
+from .output_paths import OutputPath
 from .progress import Progress, show_progress
 from .set_progress import show_graphs
 from .set_tables import graphs_text, set_text
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Write a compiled set to this folder; what is there already is not compiled again.",
 )
 @click.option(

@@ -18,6 +18,7 @@ from ..interrupts import held_interrupts
 from ..plan_setting import plan_path
 from ..yaml_reader import read_yaml
 from .failures import EXIT_STATUSES, SOME_FAILED
+from .output_paths import STDOUT, OutputPath
 from .progress import show_progress
 from .prompt_file import PromptLine, read_prompts
 from .result_file import Result, ResultWriter, open_results
@@ -62,13 +63,13 @@ if TYPE_CHECKING:
 @click.option(
     "--counters",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Write which steps ran, for how long, and lengths of requests: traffic to plan for.",
 )
 @click.option(
     "--metrics",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Write tokens, padding and seconds of each graph as Prometheus reads them.",
 )
 @click.option("--chat", is_flag=True, help="Make each text the user's message of a chat.")
@@ -117,7 +118,7 @@ def generate(
     inputs = {"prompts": prompts, "configuration": config, **_named_files(settings)}
     if plan_path(written) is not None:
         inputs["plan"] = config.parent / expanduser(str(plan_path(written)))
-    results = {"results": None if str(output) == "-" else output}
+    results = {"results": None if str(output) == STDOUT else output}
     with (
         open_results(output, inputs) as writer,
         open_reports(counters, metrics, {**inputs, **results}) as write_reports,

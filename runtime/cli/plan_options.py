@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from .amounts import Duration, MemorySize, Number
 from .failures import UserMistake
+from .output_paths import OutputPath
 
 FAMILIES = ("chat", "code", "summarization", "uniform")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,7 +30,7 @@ OPTIONS = (
     click.option("--scale", is_flag=True, help="Scale lengths until all fit max_model_len."),
     click.option("--head", type=Number(1), help="Plan for the first requests only."),
     click.option("--chat", is_flag=True, help="Texts of a prompt file are messages of a chat."),
-    click.option("-o", "--output", metavar="FILE", type=FILE, help="Where the plan goes."),
+    click.option("-o", "--output", metavar="FILE", type=OutputPath(), help="Where the plan goes."),
     click.option(
         "--costs", metavar="FILE", type=FILE, help="Measured costs, of noria bench shapes."
     ),
@@ -78,7 +79,9 @@ OPTIONS = (
     ),
     click.option("--search", type=Duration(), help="For better decode graphs.  [default: 4s]"),
     click.option("--prove", is_flag=True, help="Prove the decode graphs; needs scipy."),
-    click.option("--html", metavar="FILE", type=FILE, help="Where a report as a page goes."),
+    click.option(
+        "--html", metavar="FILE", type=OutputPath(), help="Where a report as a page goes."
+    ),
     click.option("--report", is_flag=True, help="Print the whole report, not a summary."),
     click.option("--prove-for", type=Duration(), default="60s", show_default=True, help="At most."),
 )

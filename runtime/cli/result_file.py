@@ -19,6 +19,7 @@ import click
 from ..outputs import Completion
 from ..sampled_token import TokenLogprobs
 from .failures import UserMistake, user_file
+from .output_paths import STDOUT
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """How a file system says that it has no locks."""
@@ -136,7 +137,7 @@ def open_results(path: Path | None, inputs: Mapping[str, Path]) -> Iterator[Resu
             yield texts
         finally:
             texts.finish()
-    elif str(path) == "-":
+    elif str(path) == STDOUT:
         if sys.stdout is None:
             raise UserMistake("-o -: stdout is closed")
         yield JsonLines(sys.stdout, Path("stdout"), replaces=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .failures import EXIT_STATUSES, SOME_FAILED, UserMistake
+from .output_paths import OutputPath
 from .set_tables import count_text, manifest_text, num_bytes, num_text
 from .tables import format_table, size_text
 
@@ -46,7 +47,7 @@ def verify(folder: Path) -> None:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.argument("file", type=PATH)
+@click.argument("file", type=OutputPath())
 def bundle(folder: Path, file: Path) -> None:
     """Make one file of a compiled set, for shipping.
 
@@ -63,7 +64,7 @@ def bundle(folder: Path, file: Path) -> None:
 
 @click.command()
 @click.argument("file", type=PATH)
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=OutputPath())
 def unbundle(file: Path, folder: Path) -> None:
     """Make a compiled set of a bundle.
 
