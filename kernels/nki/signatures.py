@@ -2,7 +2,9 @@
 
 ``signatures.json`` holds facts only: names, and for functions the names, kinds and defaults of
 their parameters. ``python -m noria.kernels.nki.signatures STUBS`` prints it anew from the folder
-of the API stubs of the vendor's documentation (its ``nki/api/nki``).
+of the API stubs of the vendor's documentation (its ``nki/api/nki``). ``signatures_0_7.json`` has
+the functions whose pages were read since, in a later SDK; of the others it is not known whether
+they changed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from inspect import Parameter, Signature
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("signatures.json")
+LATER_TABLE = Path(__file__).with_name("signatures_0_7.json")
 VERSION = {
     "nki": "0.6.0",
     "neuron_sdk": "2.32.0",
@@ -47,11 +50,15 @@ class DocumentedClass:
 
 @dataclass(frozen=True, slots=True)
 class DocumentedModule:
-    """A module: functions, classes, and values (dtypes, buffers, enum members' short names)."""
+    """A module: functions, classes, and values (dtypes, buffers, enum members' short names).
+
+    ``read_in`` names the SDK in whose pages the signature of each function was read.
+    """
 
     functions: Mapping[str, Signature]
     classes: Mapping[str, DocumentedClass]
     values: Mapping[str, str | None]
+    read_in: Mapping[str, str]
 
     def has(self, name: str) -> bool:
         """Return whether the documentation knows the name."""
@@ -65,8 +72,15 @@ class DocumentedModule:
 @cache
 def documented() -> Mapping[str, DocumentedModule]:
     """Return the documented modules by their full names."""
-    table = json.loads(TABLE.read_text(encoding="utf-8"))
-    return {name: _module(entry) for name, entry in table["modules"].items()}
+    table, later = (json.loads(path.read_text(encoding="utf-8")) for path in (TABLE, LATER_TABLE))
+    modules = {}
+    for name, entry in table["modules"].items():
+        newer = later["functions"].get(name, {})
+        read_in = dict.fromkeys(entry["functions"], table["neuron_sdk"])
+        read_in |= dict.fromkeys(newer, later["neuron_sdk"])
+        functions = entry["functions"] | newer
+        modules[name] = _module(entry | {"functions": functions}, read_in)
+    return modules
 
 
 def bind_call(
@@ -87,11 +101,13 @@ def extract(stubs: Path) -> str:
     return f'{{\n{head}"modules": {{\n{sections}\n}}\n}}\n'
 
 
-def _module(entry: Mapping[str, Mapping[str, object]]) -> DocumentedModule:
+def _module(
+    entry: Mapping[str, Mapping[str, object]], read_in: Mapping[str, str]
+) -> DocumentedModule:
     classes = {name: _class(fields) for name, fields in entry["classes"].items()}
     functions = {name: _signature(rows) for name, rows in entry["functions"].items()}
     values = {name: str(kind) if kind else None for name, kind in entry["values"].items()}
-    return DocumentedModule(functions, classes, values)
+    return DocumentedModule(functions, classes, values, read_in)
 
 
 def _class(fields: object) -> DocumentedClass:

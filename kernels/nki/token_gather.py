@@ -181,7 +181,7 @@ def _slots(ids, offsets, is_live, block_size):
     # block -1 gives slots -B to -1
     skipped = _filled(ids.shape, -1)
     nisa.tensor_tensor(dst=slots, data1=slots, data2=skipped, op=nl.maximum)
-    nisa.tensor_copy_predicated(dst=slots, src=skipped, predicate=is_live, reverse_pred=True)
+    nisa.tensor_copy_predicated(dst=slots, src=-1, predicate=is_live, reverse_pred=True)
     return slots
 
 

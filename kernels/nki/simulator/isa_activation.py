@@ -33,6 +33,7 @@ def activation(
     reduce_op: Op | None = None,
     reduce_res: NkiTensor | None = None,
     reduce_cmd: reduce_cmd = reduce_cmd.idle,
+    engine: enums.engine = enums.engine.scalar,
     name: str | None = None,
 ) -> NkiInstruction:
     """Compute ``op(data * scale + bias)`` in fp32; optionally add its row sums to registers.
@@ -40,6 +41,8 @@ def activation(
     ``reduce_res`` receives the registers after the instruction.
     """
     commands = enums.reduce_cmd
+    if engine is not enums.engine.scalar:
+        fail(f"activation is simulated on the scalar engine only, got {engine}")
     if reduce_cmd is commands.load_reduce:
         fail("load_reduce is no command of activation")
     adds = reduce_cmd in (commands.reduce, commands.reset_reduce)

@@ -23,7 +23,7 @@ from .errors import fail
 from .isa_activation import accumulate, check_valid
 from .isa_elementwise import apply
 from .machine import tick
-from .ops import Op, checked_op
+from .ops import Op, add, checked_op
 from .tensor import NkiTensor
 from .view import View
 
@@ -41,10 +41,15 @@ def scalar_tensor_tensor(
     operand1: NkiTensor,
     reverse0: bool = False,
     reverse1: bool = False,
+    reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
+    reduce_op: Op = add,
+    reduce_res: NkiTensor | None = None,
     name: str | None = None,
 ) -> NkiInstruction:
     """Compute ``(data <op0> operand0) <op1> operand1`` in fp32; only operand1 is a whole tile."""
     core = tick()
+    if reduce_res is not None:
+        fail("the reduction of scalar_tensor_tensor is not simulated")
     views: dict[str, View] = {"dst": dst, "data": data, "operand1": operand1}
     for role, view in views.items():
         tile(view, role)

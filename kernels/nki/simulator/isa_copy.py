@@ -20,7 +20,7 @@ from .access import (
     write_float32,
 )
 from .access import mark_written as _mark_written
-from .dtypes import Array, convert, from_float32, numpy_dtype, to_float32
+from .dtypes import FLOATS, Array, convert, from_float32, numpy_dtype, to_float32
 from .enums import MemoryRegion, engine, nc_version
 from .errors import fail
 from .machine import tick
@@ -29,6 +29,7 @@ from .tensor import NkiTensor
 from .view import View
 
 SBUF = (MemoryRegion.sbuf,)
+MAX_FREE_DIMS = 3
 MAX_PATTERN = 4
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
@@ -92,10 +93,15 @@ def tensor_copy_predicated(
     reverse_pred: bool = False,
     name: str | None = None,
 ) -> NkiInstruction:
-    """Copy to ``dst`` the elements of ``src`` (or the constant) where ``predicate`` is not 0."""
+    """Copy to ``dst`` the elements of ``src`` (or the constant) where ``predicate`` is not 0.
+
+    The rules are those of NKI 0.7.0. Only a constant can be copied where ``predicate`` is 0.
+    """
     core = tick()
     tile(dst, "dst")
     tile(predicate, "predicate")
+    if len(dst.shape) > 1 + MAX_FREE_DIMS:
+        fail(f"dst has {len(dst.shape) - 1} free dimensions, at most {MAX_FREE_DIMS} are copied")
     if predicate.dtype not in ("uint8", "uint16", "uint32"):
         fail(f"predicate must be uint8, uint16 or uint32, got {predicate!r}")
     same_size(dst=dst, predicate=predicate)
@@ -103,6 +109,8 @@ def tensor_copy_predicated(
     chosen = (read(predicate, "predicate") != 0).reshape(dst.shape) ^ bool(reverse_pred)
     if isinstance(src, NkiTensor):
         tile(src, "src")
+        if reverse_pred:
+            fail("reverse_pred is for constants, src is a tile")
         same_size(dst=dst, src=src)
         if src.dtype != dst.dtype:
             fail(f"src and dst must have one dtype, got {src.dtype} and {dst.dtype}")
@@ -111,6 +119,8 @@ def tensor_copy_predicated(
         values = read(src, "src").reshape(dst.shape)
         operands["src"] = src
     else:
+        if isinstance(src, float) != (dst.dtype in FLOATS):
+            fail(f"src must be a constant of the kind of dst, got {src!r} for {dst.dtype}")
         values = from_float32(np.full(dst.shape, src, np.float32), dst.dtype)
     direct = resolved(dst, "dst")
     refuse_broadcast(direct, "dst")

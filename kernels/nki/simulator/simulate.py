@@ -55,7 +55,13 @@ class Kernel:
         return SimulationError(where, self.function.__name__, problem)
 
 
-def jit(fn: Function | None = None, **kwargs: Any) -> Any:
+def jit(
+    fn: Function | None = None,
+    *,
+    compile_config: Any = None,
+    specialization_config: Any = None,
+    **kwargs: Any,
+) -> Any:
     """Mark a function as a kernel; usable with and without arguments."""
     if fn is None:
         return Kernel

@@ -40,6 +40,16 @@ def test_the_table_names_its_version_and_modules() -> None:
     assert tuple(table["modules"]) == MODULES
 
 
+def test_what_was_read_in_a_later_sdk_replaces_what_was_read_before() -> None:
+    nki, isa = documented()["nki"], documented()["nki.isa"]
+
+    assert list(nki.functions["jit"].parameters)[1:3] == ["compile_config", "specialization_config"]
+    assert list(isa.functions["activation"].parameters)[-2:] == ["engine", "name"]
+    assert {isa.read_in[name] for name in ("activation", "tensor_copy_predicated")} == {"2.33"}
+    assert isa.read_in["dma_copy"] == "2.32.0"
+    assert set(isa.read_in) == set(isa.functions)
+
+
 def test_documented_names_have_their_parameters_and_defaults() -> None:
     isa, language = documented()["nki.isa"], documented()["nki.language"]
 

@@ -129,6 +129,24 @@ def test_predicated_copies_have_rules() -> None:
     refused("tensor_copy_predicated", "both be in psum", kernel, nl.float32, nl.uint8, PSUM)
 
 
+def test_predicated_copies_of_what_is_not_chosen_take_constants_only() -> None:
+    def kernel(dtype: str, src: float | None, shape: tuple[int, ...] = (2, 3)) -> None:
+        dst = filled(*shape, dtype=dtype)
+        source = filled(*shape, dtype=dtype) if src is None else src
+        nisa.tensor_copy_predicated(
+            dst=dst,
+            src=source,
+            predicate=filled(*shape, dtype=nl.uint8),
+            reverse_pred=True,
+        )
+
+    refused("tensor_copy_predicated", "reverse_pred is for constants", kernel, nl.int32, None)
+    refused("tensor_copy_predicated", "kind of dst, got 1.0 for int32", kernel, nl.int32, 1.0)
+    refused("tensor_copy_predicated", "kind of dst, got -1 for float32", kernel, nl.float32, -1)
+    shape = (2, 3, 1, 1, 1)
+    refused("tensor_copy_predicated", "4 free dimensions, at most 3", kernel, nl.int32, -1, shape)
+
+
 def test_iota_counts() -> None:
     def kernel():
         found = tile(3, 8, dtype=nl.int32)
