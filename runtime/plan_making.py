@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ..bucketing.costs.numbers import rounded_number
 from ..bucketing.costs.reads import Prefix
 from ..bucketing.plan_file import PlanFile
 from ..bucketing.planner.about import about_plan
@@ -75,7 +76,7 @@ def make_planned_file(task: PlanTask, *, trace_name: str) -> MadePlan:
     others = baselines(same_steps)
     wastes = prefill_time_wastes(planned.plan, planned.expected.steps, problem.costs)
     about = about_plan(problem, planned, task.costs, trace_name=trace_name, baselines=others)
-    about["prefix_wastes"] = {name: float(f"{waste:.9g}") for name, waste in wastes.items()}
+    about["prefix_wastes"] = {name: rounded_number(waste) for name, waste in wastes.items()}
     about["notes"] = list(task.notes)
     about[ABOUT_KEY] = task.engine.about_mapping()
     return MadePlan(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from json import JSONDecodeError
 from pathlib import Path
 from types import MappingProxyType
 
@@ -76,12 +77,24 @@ def read_costs(path: str | Path) -> CostTable:
     """
     try:
         return read_table(parse_json(Path(path).read_text(encoding="utf-8")))
+    except JSONDecodeError as error:
+        place = f"{path}, line {error.lineno}, column {error.colno}"
+        raise ConfigError(
+            f"{place}: {_found(error)} that cannot be here; costs are the one JSON object that "
+            "noria bench shapes writes"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _found(error: JSONDecodeError) -> str:
+    """Name what stands where a text stops being JSON."""
+    rest = error.doc[error.pos :]
+    return f"there is {rest[0]!r}" if rest else "the file ends, and"
 
 
 def write_costs(table: CostTable, path: str | Path) -> None:

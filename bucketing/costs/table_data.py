@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from .devices import read_sheet, sheet_mapping
@@ -85,10 +85,11 @@ def read_model(given: object) -> ModelShape:
     windows = values.get("windows", [])
     if not isinstance(windows, list):
         raise ValueError(f"costs.model.windows: {windows!r} is not a list")
+    needed = [one.name for one in fields(ModelShape) if one.default is MISSING]
+    if missing := [key for key in needed if key not in values]:
+        raise ValueError(f"costs.model.{missing[0]}: is missing")
     try:
         return ModelShape(**(values | {"windows": tuple(windows)}))
-    except TypeError as error:
-        raise ValueError(f"costs.model: {error}") from None
     except ValueError as error:
         raise ValueError(f"costs.model.{error}") from None
 

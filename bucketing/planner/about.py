@@ -11,7 +11,7 @@ from dataclasses import asdict
 from math import inf
 from typing import TypeVar
 
-from ..costs.numbers import finite_number
+from ..costs.numbers import finite_number, rounded_number
 from ..costs.saved import SavedCosts
 from ..costs.table_data import read_count
 from ..plan_file import PlanFileError
@@ -24,8 +24,6 @@ from .problem import Expectation, Problem
 from .simulation import Steps
 
 Shape = TypeVar("Shape", bound=tuple[int, ...])
-DIGITS = 9
-"""Of numbers that were computed: fewer than sums may differ by on another machine."""
 
 
 def about_plan(
@@ -50,7 +48,7 @@ def about_plan(
         "trace": {
             "name": trace_name,
             **_trace_mapping(problem.trace),
-            "window_s": _rounded(steps.seconds),
+            "window_s": rounded_number(steps.seconds),
         },
         "costs": dict(costs.data),
         "settings": {**asdict(problem.settings), "must_have": list(problem.settings.must_have)},
@@ -59,20 +57,22 @@ def about_plan(
         "bill": bill_mapping(planned.bill, problem.budget),
         "proof": {
             "prefill": "exact" if planned.plan.policy == "fill" else "searched",
-            "decode_gap": None if planned.decode_gap is None else _rounded(planned.decode_gap),
-            "changed_share": _rounded(planned.changed_share),
+            "decode_gap": None
+            if planned.decode_gap is None
+            else rounded_number(planned.decode_gap),
+            "changed_share": rounded_number(planned.changed_share),
             "is_cut_short": planned.is_cut_short,
         },
         "front": [bill_mapping(bill, problem.budget) for bill in planned.front],
         "warm_up": [
-            [point.label, _rounded(point.compile_s), _rounded(point.seconds)]
+            [point.label, rounded_number(point.compile_s), rounded_number(point.seconds)]
             for point in planned.order[1:]
         ],
         "baselines": {
             one.name: {
                 "num_graphs": one.num_graphs,
-                "compile_s": _rounded(one.compile_s),
-                "num_bytes": _rounded(one.num_bytes),
+                "compile_s": rounded_number(one.compile_s),
+                "num_bytes": rounded_number(one.num_bytes),
                 **expected_mapping(one.expected),
             }
             for one in baselines
@@ -95,7 +95,7 @@ def _trace_mapping(trace: Trace | None) -> dict[str, object]:
 def expected_mapping(expected: Expectation) -> dict[str, object]:
     """Return what a plan does with traffic: shares of waste, and seconds."""
     return {
-        "seconds": _rounded(expected.prefill.seconds + expected.decode.seconds),
+        "seconds": rounded_number(expected.prefill.seconds + expected.decode.seconds),
         "prefill": _use_mapping(expected.prefill),
         "decode": _use_mapping(expected.decode),
     }
@@ -106,10 +106,10 @@ def bill_mapping(bill: Bill, budget: Budget) -> dict[str, object]:
     return {
         "num_prefill": len(bill.prefill.buckets),
         "num_decode": len(bill.decode.buckets),
-        "seconds": _rounded(bill.seconds),
-        "compile_s": _rounded(bill.compile_s),
-        "wall_s": _rounded(bill.compile_s / budget.workers),
-        "num_bytes": _rounded(bill.num_bytes),
+        "seconds": rounded_number(bill.seconds),
+        "compile_s": rounded_number(bill.compile_s),
+        "wall_s": rounded_number(bill.compile_s / budget.workers),
+        "num_bytes": rounded_number(bill.num_bytes),
     }
 
 
@@ -127,8 +127,8 @@ def steps_mapping(steps: Steps) -> dict[str, object]:
     A YAML reader takes seconds for as many lists of numbers.
     """
     return {
-        "seconds": _rounded(steps.seconds),
-        "busy_s": _rounded(steps.busy_s),
+        "seconds": rounded_number(steps.seconds),
+        "busy_s": rounded_number(steps.busy_s),
         "num_preemptions": steps.num_preemptions,
         "prefill": _text(steps.prefill_shapes),
         "decode": _text(steps.decode_shapes, steps.live_lens),
@@ -181,7 +181,7 @@ def _text(shapes: Mapping[Shape, float], live_lens: Mapping[Shape, float] | None
 
 
 def _number_text(num: float) -> str:
-    return f"{num:.0f}" if float(num).is_integer() else repr(_rounded(num))
+    return f"{num:.0f}" if float(num).is_integer() else repr(rounded_number(num))
 
 
 def _shapes(text: str, num_sizes: int) -> Iterator[tuple[tuple[int, ...], float, float | None]]:
@@ -198,13 +198,9 @@ def _shapes(text: str, num_sizes: int) -> Iterator[tuple[tuple[int, ...], float,
 
 def _use_mapping(use: PhaseUse) -> dict[str, object]:
     return {
-        "waste": _rounded(use.waste),
-        "time_waste": _rounded(use.time_waste),
-        "seconds": _rounded(use.seconds),
-        "num_tokens": _rounded(use.num_tokens),
-        "num_padded_tokens": _rounded(use.num_padded_tokens),
+        "waste": rounded_number(use.waste),
+        "time_waste": rounded_number(use.time_waste),
+        "seconds": rounded_number(use.seconds),
+        "num_tokens": rounded_number(use.num_tokens),
+        "num_padded_tokens": rounded_number(use.num_padded_tokens),
     }
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TypeVar
 
-from ..planner.about import DIGITS
+from ..costs.numbers import rounded_number
 from ..planner.baselines import Baseline
 from ..planner.evaluation import Shapes
 from ..planner.planner import Planned
@@ -97,7 +97,7 @@ def rounded(value: T) -> T:
     """Return plain data and data classes with numbers that are the same on other machines."""
     result: object = value
     if isinstance(value, float):
-        result = float(f"{value:.{DIGITS}g}")
+        result = rounded_number(value)
     elif isinstance(value, tuple):
         result = tuple(map(rounded, value))
     elif is_dataclass(value) and not isinstance(value, type):

@@ -71,6 +71,7 @@ def test_without_costs_a_processor_has_nominal_seconds_and_the_note_says_so(back
     task = plan_task(make_config(backend=backend), traffic(), PlanOptions())
 
     assert task.problem.costs.source == task.costs.data["kind"] == "roofline"
+    assert task.costs.data["reads"] == {"num_bytes": "live", "flop": "live"}
     assert task.problem.trace.arrivals_s is not None
     assert task.problem.settings.policy == "auto"
     assert "nothing was measured: seconds are nominal" in task.notes[0]
@@ -137,6 +138,7 @@ def test_a_target_has_a_sheet_and_tiles_of_its_own() -> None:
 
     assert task.problem.costs.source == "roofline"
     assert "roofline of trn2" in task.notes[0]
+    assert task.costs.data["reads"] == {"num_bytes": "live", "flop": "bucket"}
     assert (task.problem.limits.prefill_tile, task.problem.settings.granularity) == (128, 128)
     assert task.problem.num_blocks == 160
 

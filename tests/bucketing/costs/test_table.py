@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from noria.bucketing import DecodeBucket
 from noria.bucketing.costs.devices import device_sheet
 from noria.bucketing.costs.model_shape import ModelShape
-from noria.bucketing.costs.table import CostTable, Device, GraphCost
+from noria.bucketing.costs.table import CostTable, Device, GraphCost, StepTime
 from noria.bucketing.costs.table_data import read_table, table_mapping
 
 Make = Callable[..., CostTable]
@@ -163,3 +166,63 @@ def test_fees_of_one_graph_are_its_own_and_of_none_unknown(table: CostTable) -> 
     assert table.fees is not None
     assert table.fees.compile_s(DecodeBucket(1, 1)) == 0.5
     assert replace(table, graphs=()).fees is None
+
+
+def places(given: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to every value of plain data."""
+    items = given.items() if isinstance(given, dict) else enumerate(given)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+SHAPE = ModelShape(
+    num_layers=1,
+    hidden_size=8,
+    intermediate_size=8,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=4,
+    vocab_size=9,
+    windows=(4,),
+)
+STEP = StepTime("g", 4, 2, 0.5, 0.1, 3, 8)
+WHOLE = CostTable(
+    device=Device("a processor", "cpu", 2),
+    model_name="a model",
+    dtype="bfloat16",
+    model=SHAPE,
+    num_logits_rows=1,
+    software={"noria": "0"},
+    prefill=(STEP, replace(STEP, num_rows=8)),
+    decode=(STEP,),
+    graphs=(GraphCost("g", 4, 0.5, 700),),
+    sheet=device_sheet("cpu"),
+    others_share=0.5,
+)
+ODD = [None, "", "x\ny", "1", -1, 0, 1.5, 10**400, float("nan"), True, [], {}, [[]], {"a": 1}]
+
+
+@settings(max_examples=400, deadline=None)
+@given(drawn=st.data(), odd=st.sampled_from(ODD), is_gone=st.booleans())
+def test_any_damage_is_one_line_that_names_its_place(
+    drawn: st.DataObject, odd: object, is_gone: bool
+) -> None:
+    given_data = json.loads(json.dumps(table_mapping(WHOLE)))
+    *path, key = drawn.draw(st.sampled_from(list(places(given_data))))
+    at = given_data
+    for one in path:
+        at = at[one]
+    if is_gone:
+        del at[key]
+    else:
+        at[key] = odd
+
+    problem = "costs: none"
+    try:
+        read_table(given_data)
+    except ValueError as error:
+        problem = str(error)
+    assert re.match(r"(costs|device)(\.|: ).*$", problem), problem
+    assert not re.search("\n|argument|object is not|__init__", problem), problem

@@ -295,7 +295,7 @@ REFUSED: list[tuple[Sequence[object], str]] = [
     (["--trace", "config.yaml"], "config.yaml, line 1: "),
     (["--trace", "empty.csv"], "empty.csv: "),
     (["--trace", "long.csv"], "no prompt of the trace fits: the shortest has 300 tokens"),
-    ([*TRACE, "--costs", "config.yaml"], "config.yaml: Expecting value"),
+    ([*TRACE, "--costs", "config.yaml"], "config.yaml, line 1, column 1: there is 'b' that cannot"),
     ([*TRACE, "--costs", "nowhere.json"], "nowhere.json: No such file or directory"),
     ([*TRACE, "--device", "trn9"], "--device: device 'trn9' is not known"),
     ([*TRACE, "--device", "config.yaml"], "--device: device.block_size: is not known"),
