@@ -12,6 +12,7 @@ import numpy as np
 
 from ..bucketing import PlanLimits
 from ..bucketing.costs.model_shape import ModelShape
+from ..bucketing.costs.reads import Prefix
 from ..bucketing.costs.saved import SavedCosts
 from ..bucketing.planner.budget import Budget
 from ..bucketing.planner.given_steps import counted_notes, counted_steps, steps_of_lengths
@@ -48,6 +49,7 @@ class PlanOptions:
             of its threads.
         budget: for all graphs.
         policy: how prompts fill steps.
+        prefix: what prefill steps pay for of cached tokens; None: what the backend's kernels do.
         decode_shape: which sets of decode graphs may be chosen.
         max_ratio: most that neighbouring prefill sizes may differ by; None: any.
         must_have: prefill sizes that the plan has.
@@ -62,6 +64,7 @@ class PlanOptions:
     device: str | None = None
     budget: Budget = field(default_factory=Budget)
     policy: Policy = "auto"
+    prefix: Prefix | None = None
     decode_shape: DecodeShape = "ragged"
     max_ratio: float | None = 2.5
     must_have: tuple[int, ...] = ()
@@ -142,7 +145,7 @@ def plan_task(
 def _settings(config: Config, options: PlanOptions, limits: PlanLimits) -> PlanSettings:
     return PlanSettings(
         policy=options.policy,
-        prefix=CONTEXT_READS[config.backend].prefix,
+        prefix=options.prefix or CONTEXT_READS[config.backend].prefix,
         decode_shape=options.decode_shape,
         granularity=granularity(limits),
         must_have=options.must_have,

@@ -9,6 +9,8 @@ import numpy as np
 
 from ..buckets import Bucket, BucketPlan
 from ..costs.cost import StepCosts
+from ..costs.reads import Prefix
+from ..sets.covering import graph_prefix
 from ..sets.demand import Floats, Ints
 from .simulation import Steps
 
@@ -118,18 +120,15 @@ class PhaseUse:
 
 
 def use_of_prefill(
-    plan: BucketPlan, shapes: Shapes, costs: StepCosts, *, reads_all_context: bool = False
+    plan: BucketPlan, shapes: Shapes, costs: StepCosts, prefix: Prefix = "exact"
 ) -> PhaseUse:
     """Return what the prefill graphs of a plan do in these steps.
 
-    With ``reads_all_context`` a step pays for its graph's whole context, see ``PlannedShapes``.
+    They pay for cached tokens as ``prefix`` says, graphs of exactly their shapes for what is there.
     """
-    rows = np.array([bucket.num_tokens for bucket in plan.prefill])
-    prefixes = np.broadcast_to(shapes.prefixes, (len(rows), len(shapes.prefixes)))
-    if reads_all_context:
-        room = np.array([bucket.context_len for bucket in plan.prefill]) - rows
-        prefixes = np.broadcast_to(np.maximum(0, room)[:, None], prefixes.shape)
-    times = costs.prefill_s(rows[:, None], prefixes)
+    rows = np.array([[bucket.num_tokens] for bucket in plan.prefill])
+    contexts = np.array([[bucket.context_len] for bucket in plan.prefill])
+    times = costs.prefill_s(rows, graph_prefix(shapes.prefixes, rows, contexts, prefix))
     return _use(plan.prefill, times, shapes, costs.prefill_s(shapes.sizes, shapes.prefixes))
 
 

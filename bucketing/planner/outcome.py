@@ -14,7 +14,7 @@ from ..buckets import Bucket
 from ..costs.cost import StepCosts
 from ..costs.reads import Prefix
 from ..plan_file import PlanFile
-from ..sets.covering import prefix_read
+from ..sets.covering import graph_prefix
 from ..sets.demand import Floats
 from .baselines import Baseline
 from .evaluation import Shapes
@@ -106,12 +106,11 @@ def prefill_time_wastes(plan: PlanFile, steps: Steps, costs: StepCosts) -> Mappi
 
 def _seconds(plan: PlanFile, shapes: Shapes, costs: StepCosts, prefix: Prefix) -> Floats:
     """Return the seconds of each step in the smallest graph that holds it."""
-    room = plan.limits.max_model_len
-    read = prefix_read(shapes.prefixes, prefix=prefix, context_len=room)
     seconds = np.full(len(shapes.sizes), inf)
     for graph in sorted(plan.prefill, key=lambda one: -one.seconds):
-        rows = graph.bucket.size
-        fits = (shapes.sizes <= rows) & (shapes.contexts <= graph.bucket.context_len)
-        charged = np.minimum(read, max(0, room - rows)) if prefix != "exact" else read
-        seconds = np.where(fits, costs.prefill_s(rows, charged), seconds)
+        rows, context = graph.bucket.size, graph.bucket.context_len
+        fits = (shapes.sizes <= rows) & (shapes.contexts <= context)
+        held = np.minimum(shapes.prefixes, context)  # in graphs that hold the step it is less
+        read = graph_prefix(held, rows, context, prefix)
+        seconds = np.where(fits, costs.prefill_s(rows, read), seconds)
     return seconds

@@ -88,7 +88,7 @@ def expectation(problem: Problem, plan: PlanFile) -> Expectation:
             buckets,
             Shapes.of_prefill(steps),
             problem.costs,
-            reads_all_context=problem.settings.prefix == "max",
+            problem.settings.prefix,
         ),
         decode=use_of_decode(buckets, Shapes.of_decode(steps), problem.costs),
     )
@@ -107,8 +107,7 @@ def filling_steps(problem: Problem, times: StepTimes) -> Steps:
 
 def plan_times(problem: Problem, plan: PlanFile) -> StepTimes:
     """Return what steps take in the graphs of a plan."""
-    reads_all = problem.settings.prefix == "max"
-    return PlannedShapes(plan.bucket_plan(), problem.costs, reads_all_context=reads_all)
+    return PlannedShapes(plan.bucket_plan(), problem.costs, problem.settings.prefix)
 
 
 def plan_of(

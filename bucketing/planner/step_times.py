@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Protocol
 
-from ..buckets import BucketPlan
+from ..buckets import BucketPlan, PrefillBucket
 from ..costs.cost import StepCosts
+from ..costs.reads import Prefix
+from ..sets.covering import graph_prefix
 
 PREFIX_STEP = 64
 """Prefixes and mean contexts are rounded up to multiples of it: neighbours take as long."""
@@ -61,19 +63,18 @@ class RealShapes(StepTimes):
 class PlannedShapes(StepTimes):
     """Every step runs in the cheapest graph of a plan that holds it."""
 
-    def __init__(self, plan: BucketPlan, costs: StepCosts, *, reads_all_context: bool) -> None:
+    def __init__(self, plan: BucketPlan, costs: StepCosts, prefix: Prefix = "exact") -> None:
         """Run in these graphs.
 
         Args:
             plan: the graphs.
             costs: of their steps.
-            reads_all_context: whether a prefill graph reads its whole context, instead of what
-                its requests have cached.
+            prefix: what prefill steps pay for of cached tokens.
         """
         self._plan = plan
         self._costs = costs
-        self._reads_all_context = reads_all_context
-        self._prefill: dict[tuple[int, int], float] = {}
+        self._prefix = prefix
+        self._prefill: dict[tuple[PrefillBucket, int], float] = {}
         self._decode: dict[tuple[int, int], float] = {}
         self._live: dict[tuple[int, int], float] = {}
         self._bucket_s: dict[tuple[int, int], float] = {}
@@ -81,12 +82,16 @@ class PlannedShapes(StepTimes):
     def prefill_s(self, num_rows: int, prefix_len: int, context_len: int) -> float:
         """Return the seconds of the graph that the step runs in."""
         bucket = self._plan.pick_prefill(num_rows, context_len)
-        room = max(0, bucket.context_len - bucket.num_tokens)
-        given = room if self._reads_all_context else prefix_len
-        key = (bucket.num_tokens, -(-given // PREFIX_STEP))
+        key = (bucket, -(-prefix_len // PREFIX_STEP))
         if key not in self._prefill:
-            self._prefill[key] = float(self._costs.prefill_s(key[0], key[1] * PREFIX_STEP))
+            self._prefill[key] = self._bucket_prefill_s(bucket, key[1] * PREFIX_STEP)
         return self._prefill[key]
+
+    def _bucket_prefill_s(self, bucket: PrefillBucket, prefix_len: int) -> float:
+        # What was rounded up must not be more than any graph has room for.
+        held = min(prefix_len, bucket.context_len)
+        read = graph_prefix(held, bucket.num_tokens, bucket.context_len, self._prefix)
+        return float(self._costs.prefill_s(bucket.num_tokens, read))
 
     def decode_s(self, num_seqs: int, context_len: int, mean_context: float) -> float:
         """Return the seconds of the graph that the step runs in, and of what is cached."""

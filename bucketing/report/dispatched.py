@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..buckets import Bucket, BucketPlan
 from ..costs.cost import StepCosts
-from ..costs.reads import Prefix, charged_prefix
-from ..ladder import powers_of_two
+from ..costs.reads import Prefix
 from ..plan_file import PlanFile
 from ..planner.evaluation import Shapes
 from ..policy import CoverPolicy
-from ..sets.covering import MIN_PREFIX
+from ..sets.covering import graph_prefix
 from ..sets.demand import Floats, Ints
 
 
@@ -39,7 +37,7 @@ def prefill_step_s(
     """Return the seconds of each prefill step ``[m]``, where kernels pay so for cached tokens."""
     rows = np.array([bucket.size for bucket in plan.prefill])
     sent = rows[graphs_of(plan.prefill, shapes.sizes, shapes.contexts)]
-    read = _read(shapes.prefixes, sent, prefix, plan.prefill[-1].context_len)
+    read = graph_prefix(shapes.prefixes, sent, plan.prefill[-1].context_len, prefix)
     return costs.prefill_s(sent, read)
 
 
@@ -62,7 +60,7 @@ def prompt_s(plan: PlanFile, costs: StepCosts, prefix: Prefix, lengths: Ints) ->
         runs = np.flatnonzero(left)
         taken = np.minimum(left[runs], chunks[np.minimum(left[runs], len(chunks) - 1)])
         sent = rows[graphs_of(buckets, taken, np.ones_like(taken))]
-        read = _read(done[runs], sent, prefix, plan.limits.max_model_len)
+        read = graph_prefix(done[runs], sent, plan.limits.max_model_len, prefix)
         total[runs] += costs.prefill_s(sent, read)
         done[runs] += taken
         left[runs] -= taken
@@ -85,7 +83,7 @@ def own_prompt_s(
     for start in range(0, int(lengths.max(initial=0)), max_rows):
         runs = np.flatnonzero(lengths > start)
         taken = np.minimum(lengths[runs] - start, max_rows)
-        read = _read(np.full(len(runs), start), taken, prefix, context_len)
+        read = graph_prefix(np.full(len(runs), start), taken, context_len, prefix)
         total[runs] += costs.prefill_s(taken, read)
     return total
 
@@ -96,10 +94,3 @@ def _chunks(plan: PlanFile) -> Ints:
     if isinstance(policy, CoverPolicy):
         return np.array(policy.first_chunk, dtype=np.int64)
     return np.full(1, plan.limits.max_prefill_tokens, dtype=np.int64)
-
-
-def _read(cached: Ints, rows: Ints, prefix: Prefix, context_len: int) -> NDArray[np.float64]:
-    """Return the cached tokens that steps of so many rows read: what fits beside these at most."""
-    charged = charged_prefix(cached, prefix, powers_of_two(MIN_PREFIX, context_len))
-    read: Floats = np.maximum(np.minimum(charged, context_len - rows), cached)
-    return read

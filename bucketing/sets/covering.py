@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import gcd, inf
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..costs.cost import StepCosts
 from ..costs.reads import Prefix, charged_prefix
@@ -116,6 +117,30 @@ def prefix_read(offsets: Ints, *, prefix: Prefix, context_len: int) -> Ints:
     """
     charged = charged_prefix(offsets, prefix, powers_of_two(MIN_PREFIX, context_len))
     return charged.astype(np.int64)
+
+
+def graph_prefix(
+    prefix_lens: ArrayLike, num_rows: ArrayLike, context_lens: ArrayLike, prefix: Prefix
+) -> Floats:
+    """Return the cached tokens that a step reads in a graph, besides its rows.
+
+    Args:
+        prefix_lens: cached tokens that its rows attend to.
+        num_rows: of the graph.
+        context_lens: of the graph; beside its rows, more is never read than it has room for.
+        prefix: what the kernel reads.
+
+    >>> graph_prefix([0, 600], 256, 1024, "bucketed").tolist()
+    [0.0, 768.0]
+    >>> graph_prefix([0, 600], 256, 1024, "max").tolist()
+    [768.0, 768.0]
+    """
+    lens = np.asarray(prefix_lens, dtype=np.float64)
+    charged = charged_prefix(lens, prefix, powers_of_two(MIN_PREFIX, int(np.max(context_lens))))
+    rows = np.asarray(num_rows, dtype=np.float64)
+    room = np.asarray(context_lens, dtype=np.float64) - rows
+    read: Floats = np.maximum(np.minimum(charged, room), lens)
+    return read
 
 
 def check_sizes(sizes: Sequence[int], max_len: int, context_len: int) -> None:

@@ -61,6 +61,12 @@ OPTIONS = (
         help="One padded graph per prompt, or several that fit.",
     ),
     click.option(
+        "--prefix",
+        type=click.Choice(("exact", "bucketed", "max")),
+        help="What prefill pays for of cached tokens: what is there, the next power of two, or "
+        "all that a graph has room for.  [default: as the backend's kernels]",
+    ),
+    click.option(
         "--decode-shape",
         type=click.Choice(("ragged", "product", "list")),
         default="ragged",

@@ -154,7 +154,7 @@ def _options(given: Mapping[str, Any]) -> Any:
         horizon_s=given["horizon"],
     )
     rail = given["guard_rail"]
-    names = ("costs", "fitted", "device", "policy", "decode_shape", "scale", "head")
+    names = ("costs", "fitted", "device", "policy", "prefix", "decode_shape", "scale", "head")
     options = PlanOptions(
         **{name: given[name] for name in names},
         budget=budget,

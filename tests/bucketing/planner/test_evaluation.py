@@ -100,6 +100,6 @@ def test_graphs_that_read_all_their_context_pay_for_it() -> None:
     plan = BucketPlan((small, limit), (DecodeBucket(8, 64),), seconds={small: 1.0, limit: 2.0})
     steps = Steps(Counter({(16, 12, 16, 4): 2}), Counter(), 0.0, 0.0, 0)
 
-    use = use_of_prefill(plan, Shapes.of_prefill(steps), Areas(), reads_all_context=True)
+    use = use_of_prefill(plan, Shapes.of_prefill(steps), Areas(), prefix="max")
 
     assert use.seconds == 2 * (1 + 16 + (64 - 16))

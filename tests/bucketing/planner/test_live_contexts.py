@@ -128,7 +128,7 @@ def test_each_step_pays_for_what_its_requests_have() -> None:
 def test_simulated_steps_pay_for_what_is_cached_whatever_the_graph() -> None:
     real, planned = (
         RealShapes(LIVE),
-        PlannedShapes(plan(LIVE).plan.bucket_plan(), LIVE, reads_all_context=False),
+        PlannedShapes(plan(LIVE).plan.bucket_plan(), LIVE),
     )
 
     for times in (real, planned):

@@ -21,6 +21,7 @@ from noria.bucketing.sets.covering import (
     Prefix,
     cover_table,
     followed_seconds,
+    graph_prefix,
     prefix_read,
 )
 from noria.bucketing.sets.demand import PrefillDemand
@@ -285,3 +286,23 @@ def test_must_haves_that_cannot_be_are_refused(must_have: list[int], text: str) 
             context_len=6144,
             must_have=must_have,
         )
+
+
+@given(
+    cached=st.integers(0, 4000),
+    rows=st.integers(1, 3000),
+    more=st.integers(0, 3000),
+    prefix=st.sampled_from(["exact", "bucketed", "max"]),
+)
+def test_a_graph_reads_no_less_than_there_is_and_no_more_than_it_has_room_for(
+    cached: int, rows: int, more: int, prefix: Prefix
+) -> None:
+    context = rows + cached + more
+
+    read = float(graph_prefix(cached, rows, context, prefix))
+
+    powers = [512 << i for i in range(10) if 512 << i < context]
+    bucket = next(size for size in (0, *powers, context) if size >= cached)
+    wanted = {"exact": cached, "bucketed": min(bucket, context - rows), "max": context - rows}
+    assert read == wanted[prefix]
+    assert cached <= read <= context - rows

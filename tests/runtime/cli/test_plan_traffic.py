@@ -263,6 +263,22 @@ def test_a_small_gain_is_said_plainly(folder: Path) -> None:
     assert "that default would do" in text
 
 
+@pytest.mark.parametrize("prefix", ["exact", "bucketed", "max", None])
+def test_what_prefill_pays_for_the_prefix_may_be_asked(folder: Path, prefix: str | None) -> None:
+    text = plan("--trace", "trace.csv", *(["--prefix", prefix] if prefix else [])).stdout
+
+    about = read_plan(folder / "plan.yaml").about
+    assert about["settings"]["prefix"] == (prefix or "exact")  # type: ignore[index]
+    assert f" (here: {prefix or 'exact'})" in text
+
+
+def test_no_other_prefix_may_be_asked(folder: Path) -> None:
+    found = run("plan", "config.yaml", "--trace", "trace.csv", "--prefix", "live")
+
+    assert found.exit_code == 2
+    assert "'live' is not one of 'exact', 'bucketed', 'max'" in found.stderr
+
+
 def test_without_costs_a_cpu_says_what_to_run(folder: Path) -> None:
     found = run("plan", "config.yaml", "--trace", "trace.csv")
 
