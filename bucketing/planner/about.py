@@ -77,7 +77,6 @@ def about_plan(
             }
             for one in baselines
         },
-        "steps": steps_mapping(steps),
         "demand": steps_mapping(planned.demand),
     }
 
@@ -121,7 +120,7 @@ def budget_mapping(budget: Budget) -> dict[str, object]:
 
 
 def steps_mapping(steps: Steps) -> dict[str, object]:
-    """Return steps as text, a shape and its number on each line; ``read_steps`` reads them back.
+    """Return steps as text, a shape and its number on each line; ``read_demand`` reads them back.
 
     Behind decode steps stand the tokens that their requests have on average, where these are known.
     A YAML reader takes seconds for as many lists of numbers.
@@ -135,19 +134,21 @@ def steps_mapping(steps: Steps) -> dict[str, object]:
     }
 
 
-def read_steps(about: Mapping[str, object], key: str = "steps") -> Steps:
-    """Return steps that a plan file keeps.
+def read_demand(about: Mapping[str, object]) -> Steps:
+    """Return the steps that a plan was chosen for, as its file keeps them.
+
+    All that is asked of a plan later is asked of these, whatever runs them: how many requests run
+    at once does not change with the graphs then. What it does with its own steps is ``expected``.
 
     Args:
         about: of the plan file.
-        key: ``steps``, which it expects to run, or ``demand``, which it was chosen for.
 
     Raises:
         PlanFileError: it keeps none, or they are damaged.
     """
-    given = about.get(key)
+    given = about.get("demand")
     if not isinstance(given, Mapping):
-        raise PlanFileError(f"about.{key}: is missing; the plan was not made by noria plan")
+        raise PlanFileError("about.demand: is missing; the plan was not made by noria plan")
     try:
         decode = {(a, b): (num, live) for (a, b), num, live in _shapes(given["decode"], 2)}
         return Steps(
@@ -155,12 +156,12 @@ def read_steps(about: Mapping[str, object], key: str = "steps") -> Steps:
             {shape: num for shape, (num, _) in decode.items()},
             _seconds(given, "seconds"),
             _seconds(given, "busy_s"),
-            read_count(key, given, "num_preemptions", 0),
+            read_count("demand", given, "num_preemptions", 0),
             {shape: live for shape, (_, live) in decode.items() if live is not None},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = " ".join(str(error).split())
-        raise PlanFileError(f"about.{key}: is damaged: {text:.80}") from None
+        raise PlanFileError(f"about.demand: is damaged: {text:.80}") from None
 
 
 def _seconds(given: Mapping[str, object], key: str) -> float:

@@ -1,6 +1,8 @@
 """A plan for another engine, and what that engine's rules for graphs cost against the plan.
 
-The rules of ``RESTRICTIONS`` apply in order, so that each has a price of its own.
+The rules of ``RESTRICTIONS`` apply in order, so that each has a price of its own. All prices are of
+the same steps, those that the plan was chosen for: with each set of graphs simulated anew, slower
+graphs would run more requests at once, and be as busy.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..buckets import Bucket, DecodeBucket, PrefillBucket
-from ..costs.saved import SavedCosts
 from ..plan_file import PlanFile
+from ..sets.covering import graph_prefix
 from ..sets.demand import Floats, Ints
-from .about import read_steps
 from .evaluation import Shapes
+from .given_steps import cut_steps
 from .restrictions import RESTRICTIONS, Case, Setup, Traffic
+from .saved_problem import saved_problem
 from .targets import TARGETS, GraphSets, Target, limit_texts
 
 
@@ -65,13 +68,17 @@ def saved_traffic(plan: PlanFile) -> Traffic | None:
     Raises:
         ValueError: it says so, but is damaged; one line.
     """
-    about = plan.about
-    needed = {"steps", "costs"} | ({"demand"} if plan.policy == "cover" else set())
-    if not needed <= about.keys():
+    if not {"costs", "settings", "budget", "demand"} <= plan.about.keys():
         return None
-    costs = SavedCosts.read(about["costs"])
-    demand = read_steps(about, "demand" if "demand" in about else "steps")
-    return Traffic(read_steps(about), demand, costs.steps, costs.fees)
+    problem = saved_problem(plan)
+    assert problem.steps is not None
+    return Traffic(
+        steps=cut_steps(problem.steps, plan.step_policy(), plan.limits),
+        demand=problem.steps,
+        costs=problem.costs,
+        fees=problem.fees,
+        prefix=problem.settings.prefix,
+    )
 
 
 def export(
@@ -140,12 +147,15 @@ def _prefill_s(setup: Setup, traffic: Traffic) -> float:
     """Return the seconds of all prefill steps."""
     shapes = Shapes.of_prefill(traffic.demand if setup.pads_prompts else traffic.steps)
     rows: Ints = shapes.sizes
+    read: Floats = shapes.prefixes.astype(np.float64)
     if setup.has_prompt_graphs:
         sizes = np.array(setup.sets.prefill, dtype=np.int64)
         side = "left" if setup.fits_exactly else "right"
         at = np.searchsorted(sizes, shapes.sizes, side)  # type: ignore[call-overload]
         rows = sizes[np.minimum(at, len(sizes) - 1)]
-    return float(traffic.costs.prefill_s(rows, shapes.prefixes) @ shapes.weights)
+        context = setup.sets.limits.max_model_len
+        read = graph_prefix(shapes.prefixes, rows, context, traffic.prefix)
+    return float(traffic.costs.prefill_s(rows, read) @ shapes.weights)
 
 
 def _decode_s(setup: Setup, traffic: Traffic) -> float:

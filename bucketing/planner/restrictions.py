@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from ..costs.cost import GraphFees, StepCosts
+from ..costs.reads import Prefix
 from ..padding import round_up
 from ..plan_file import PlanFile
 from ..sets.demand import DecodeDemand
@@ -28,16 +29,18 @@ class Traffic:
     """What a plan was made for.
 
     Attributes:
-        steps: as the plan runs them.
+        steps: as the plan's policy cuts them.
         demand: as they run where prompts fill the largest graph.
         costs: of steps.
         fees: of graphs.
+        prefix: what prefill steps pay for of cached tokens.
     """
 
     steps: Steps
     demand: Steps
     costs: StepCosts
     fees: GraphFees
+    prefix: Prefix = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,12 @@ def _align_contexts(setup: Setup, case: Case) -> Setup:
 
 def _chooser(case: Case, traffic: Traffic, max_num: int, shape: DecodeShape) -> Chooser:
     """Return what chooses up to so many graphs, all as dear as each other."""
-    settings = PlanSettings(decode_shape=shape, granularity=case.token_unit, max_num_graphs=max_num)
+    settings = PlanSettings(
+        prefix=traffic.prefix,
+        decode_shape=shape,
+        granularity=case.token_unit,
+        max_num_graphs=max_num,
+    )
     return Chooser(case.plan.limits, traffic.costs, settings, lambda bucket: 0.0)
 
 

@@ -11,7 +11,7 @@ from ..costs.numbers import finite_number
 from ..costs.reads import Prefix
 from ..costs.saved import SavedCosts
 from ..plan_file import PlanFile, PlanFileError
-from .about import read_steps
+from .about import read_demand
 from .budget import Budget
 from .problem import Problem
 from .settings import DecodeShape, PlanSettings, Policy
@@ -66,7 +66,7 @@ def saved_problem(plan: PlanFile) -> Problem:
             fees=costs.fees,
             budget=_budget(_part(about, "budget")),
             settings=_settings(_part(about, "settings")),
-            steps=read_steps(about, "demand"),
+            steps=read_demand(about),
         )
     except PlanFileError:
         raise

@@ -28,7 +28,7 @@ def summary_text(made: MadePlan, output: Path | None) -> str:
 def summary_json(made: MadePlan) -> str:
     """Return the same, and all of the plan but the steps that it was made for."""
     data = made.file.to_mapping()
-    about = {k: v for k, v in made.file.about.items() if k not in ("steps", "demand")}
+    about = {k: v for k, v in made.file.about.items() if k != "demand"}
     rival = made.rival
     summary = {
         "gain": made.gain,

@@ -31,7 +31,6 @@ def small_plan(steps: Steps = STEPS, **about: Any) -> PlanFile:
         "settings": {**asdict(SETTINGS), "must_have": []},
         "budget": budget_mapping(Budget(workers=2)),
         "demand": steps_mapping(steps),
-        "steps": steps_mapping(steps),
     }
     return PlanFile(
         limits=LIMITS,

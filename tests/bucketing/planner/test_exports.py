@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from given_costs import LaunchAndWork
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_seconds import row_seconds
+from row_seconds import MODEL as SHAPE
+from small_plan import STEPS, small_plan
 
 from noria.bucketing import (
     DecodeBucket,
@@ -22,12 +24,22 @@ from noria.bucketing import (
     PrefillBucket,
 )
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.planner.about import steps_mapping
+from noria.bucketing.costs.devices import device_sheet
+from noria.bucketing.costs.reads import DecodeReads, Prefix
+from noria.bucketing.costs.saved import SavedCosts
+from noria.bucketing.plan_file import PolicyName
+from noria.bucketing.planner.about import about_plan
 from noria.bucketing.planner.evaluation import Shapes, use_of_decode, use_of_prefill
 from noria.bucketing.planner.exports import Export, Price, export, saved_traffic
+from noria.bucketing.planner.outcome import outcome
+from noria.bucketing.planner.planner import make_plan
+from noria.bucketing.planner.problem import Problem
 from noria.bucketing.planner.restrictions import RESTRICTIONS, ExportError, Traffic
+from noria.bucketing.planner.saved_problem import saved_problem
+from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.planner.simulation import Steps
 from noria.bucketing.planner.targets import TARGETS
+from noria.bucketing.traces.trace import Trace
 
 LIMITS = PlanLimits(2048, 8, 2048, 4, 16)
 CHUNKED = replace(LIMITS, max_num_batched_tokens=1024)
@@ -285,23 +297,53 @@ def test_captures_hold_the_drafts_of_every_request() -> None:
     assert sizes == [6, 24]
 
 
+@pytest.mark.parametrize("prefix", ["exact", "bucketed", "max"])
+@pytest.mark.parametrize("policy", ["fill", "cover"])
+def test_the_first_price_is_what_whatif_says_of_the_plan(
+    prefix: Prefix, policy: PolicyName
+) -> None:
+    asked = PlanSettings(policy=policy, prefix=prefix, search_s=60.0)
+    costs = SavedCosts.roofline(
+        SHAPE, device_sheet("cpu"), "float32", reads=DecodeReads("live", "bucket")
+    )
+    limits = replace(LIMITS, max_num_batched_tokens=256)
+    random = np.random.default_rng(0)
+    trace = Trace(random.integers(1, 1500, 30), random.integers(1, 30, 30), np.arange(30.0))
+    problem = Problem(trace, limits, costs.steps, costs.fees, settings=asked)
+    planned = make_plan(problem)
+    made = replace(planned.plan, about=about_plan(problem, planned, costs, trace_name="t"))
+
+    whole = saved_problem(made)
+    found = export(made, "nxdi", saved_traffic(made)).prices[0]
+
+    assert found.seconds == pytest.approx(outcome(whole, made).seconds, rel=1e-6)
+    assert found.seconds == pytest.approx(
+        outcome(replace(problem, steps=planned.demand), made).seconds
+    )
+    assert "steps" not in made.about
+
+
 def test_traffic_comes_from_the_plan() -> None:
-    own, demand = steps_mapping(steps(ROWS)), steps_mapping(steps({300: 1}))
-    about = {"steps": own, "costs": row_seconds(FEES).data}
-    covered = plan((128, 512), chunks=((1, 128),))
+    made = small_plan()
 
-    filled = saved_traffic(replace(plan(), about=about))
-    both = saved_traffic(replace(covered, about={**about, "demand": demand}))
+    found = saved_traffic(made)
 
-    assert filled is not None
-    assert both is not None
-    assert filled.steps.prefill_shapes == filled.demand.prefill_shapes == steps(ROWS).prefill_shapes
-    assert both.steps.prefill_shapes == steps(ROWS).prefill_shapes
-    assert both.demand.prefill_shapes == steps({300: 1}).prefill_shapes
-    assert filled.fees == FEES
-    # Chunks say nothing of the prompts that they cover.
-    assert saved_traffic(replace(covered, about=about)) is None
-    assert saved_traffic(plan()) is None
+    assert found is not None
+    assert found.demand.prefill_shapes == found.steps.prefill_shapes == STEPS.prefill_shapes
+    assert found.demand.decode_shapes == found.steps.decode_shapes == STEPS.decode_shapes
+    assert found.fees.base_compile_s == 1.0
+    for key in ("demand", "costs", "settings", "budget"):
+        assert saved_traffic(small_plan(**{key: None})) is None
+
+
+def test_chunks_are_cut_from_what_the_plan_was_chosen_for() -> None:
+    covered = replace(small_plan(), policy="cover", chunks=((1, 16), (33, 64)))
+
+    found = saved_traffic(covered)
+
+    assert found is not None
+    assert found.demand.prefill_shapes == STEPS.prefill_shapes
+    assert found.steps.prefill_shapes == {(10, 10, 10, 0): 3, (40, 40, 40, 0): 2}
 
 
 def test_prompts_that_were_covered_are_padded() -> None:

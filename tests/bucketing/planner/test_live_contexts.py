@@ -13,7 +13,7 @@ from small_plan import traffic
 
 from noria.bucketing import PlanLimits
 from noria.bucketing.costs.cost import Floats, GraphFees, StepCosts
-from noria.bucketing.planner.about import read_steps, steps_mapping
+from noria.bucketing.planner.about import read_demand, steps_mapping
 from noria.bucketing.planner.budget import Budget
 from noria.bucketing.planner.evaluation import Shapes, real_decode_s, real_seconds, use_of_decode
 from noria.bucketing.planner.options import Chooser
@@ -138,7 +138,7 @@ def test_simulated_steps_pay_for_what_is_cached_whatever_the_graph() -> None:
 
 
 def test_steps_are_saved_with_what_is_cached() -> None:
-    again = read_steps({"demand": steps_mapping(STEPS)}, "demand")
+    again = read_demand({"demand": steps_mapping(STEPS)})
 
     assert (again.decode_shapes, again.live_lens) == (STEPS.decode_shapes, STEPS.live_lens)
     assert again.decode.live_lens.tolist() == [40, 256]

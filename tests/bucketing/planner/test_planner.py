@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from noria.bucketing import PlanFile, PlanFileError, PlanLimits
 from noria.bucketing.costs.cost import GraphFees
 from noria.bucketing.costs.saved import SavedCosts
-from noria.bucketing.planner.about import about_plan, read_steps
+from noria.bucketing.planner.about import about_plan, read_demand
 from noria.bucketing.planner.baselines import BASELINES, baselines
 from noria.bucketing.planner.budget import Budget, BudgetError
 from noria.bucketing.planner.planner import Planned, make_plan
@@ -165,9 +165,10 @@ def test_what_a_plan_says_of_itself_is_plain_and_complete(planned: Planned) -> N
     )
 
     assert json.loads(json.dumps(about, allow_nan=False)) == about
-    steps = read_steps(about)
-    assert steps.prefill_shapes == planned.expected.steps.prefill_shapes
-    assert steps.decode_shapes == planned.expected.steps.decode_shapes
+    demand = read_demand(about)
+    assert demand.prefill_shapes == planned.demand.prefill_shapes
+    assert demand.decode_shapes == planned.demand.decode_shapes
+    assert demand.live_lens == pytest.approx(planned.demand.live_lens)
     assert set(about["baselines"]) == set(BASELINES)  # type: ignore[call-overload]
     whole = replace(planned.plan, about=about)
     assert PlanFile.from_mapping(whole.to_mapping()) == whole
@@ -177,5 +178,5 @@ def test_what_a_plan_says_of_itself_is_plain_and_complete(planned: Planned) -> N
     "steps", [None, {}, {"prefill": [[1]], "decode": [], "seconds": 0, "busy_s": 0}]
 )
 def test_steps_that_are_none_are_refused(steps: object) -> None:
-    with pytest.raises(PlanFileError, match=r"about\.steps"):
-        read_steps({"steps": steps})
+    with pytest.raises(PlanFileError, match=r"about\.demand"):
+        read_demand({"demand": steps})

@@ -12,7 +12,6 @@ import pytest
 from small_plan import small_plan
 
 from noria.bucketing import PlanFile, PlanFileError
-from noria.bucketing.planner.about import read_steps
 from noria.bucketing.planner.budget import Budget
 from noria.bucketing.planner.saved_problem import saved_problem
 from noria.bucketing.planner.settings import PlanSettings
@@ -29,7 +28,7 @@ def plan_data() -> dict[str, Any]:
     data["about"] = deepcopy(dict(data["about"]))
     data["about"]["settings"] = {**asdict(PlanSettings(max_ratio=3.0)), "must_have": [16]}
     data["about"]["budget"] = {**asdict(Budget()), **BUDGET}
-    data["about"] |= {"steps": dict(STEPS), "demand": dict(STEPS)}
+    data["about"]["demand"] = dict(STEPS)
     return data  # type: ignore[no-any-return]
 
 
@@ -47,7 +46,6 @@ def read(data: object) -> None:
     """Read all that commands compute with."""
     plan = PlanFile.from_mapping(data)
     saved_problem(plan)
-    read_steps(plan.about)
 
 
 def changed(place: Place, value: object) -> dict[str, Any]:
@@ -62,7 +60,7 @@ def changed(place: Place, value: object) -> dict[str, Any]:
 PLACES = [
     place
     for place in numbers_in(plan_data())
-    if place[0] != "about" or place[1] in ("settings", "budget", "steps", "demand")
+    if place[0] != "about" or place[1] in ("settings", "budget", "demand")
 ]
 WRONG: Sequence[object] = (-1, -0.5, nan, inf, -inf, "x", True, [1])
 
@@ -84,7 +82,7 @@ def test_what_is_no_amount_is_refused(place: Place) -> None:
         assert named[-1] in str(caught.value)
 
 
-ZERO = [(part, key) for part in ("steps", "demand") for key in ("seconds", "busy_s")]
+ZERO = [("demand", key) for key in ("seconds", "busy_s")]
 REFUSED_ZERO = [("budget", key) for key in asdict(Budget())]
 REFUSED_ZERO += [("settings", key) for key in ("granularity", "max_num_graphs", "max_ratio")]
 

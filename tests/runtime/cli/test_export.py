@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from row_seconds import row_seconds
 
 from noria.bucketing import DecodeBucket, PlanFile, PlanLimits, PlannedGraph, PrefillBucket
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.planner.about import steps_mapping
+from noria.bucketing.planner.about import budget_mapping, steps_mapping
+from noria.bucketing.planner.budget import Budget
+from noria.bucketing.planner.settings import PlanSettings
 from noria.bucketing.planner.simulation import Steps
 from noria.bucketing.planner.targets import TARGETS
 
@@ -40,7 +43,13 @@ def data(**about: object) -> dict[str, Any]:
 def traffic() -> dict[str, object]:
     prefill = {(100, 100, 100, 0): 3, (128, 128, 128, 0): 2}
     steps = Steps(prefill, {(2, 200): 4, (3, 300): 2}, 9.0, 9.0, 0)  # type: ignore[arg-type]
-    return {"steps": steps_mapping(steps), "costs": row_seconds(FEES).data}
+    asked = PlanSettings(unseen_share=0.0)
+    return {
+        "demand": steps_mapping(steps),
+        "costs": row_seconds(FEES).data,
+        "settings": {**asdict(asked), "must_have": []},
+        "budget": budget_mapping(Budget()),
+    }
 
 
 @pytest.fixture
@@ -112,10 +121,10 @@ def test_every_target_says_how_it_is_started(
     ("change", "message"),
     [
         ({"noria_plan": 2}, "noria_plan: is 2; this version reads format 1"),
-        ({"about": {**traffic(), "steps": "none"}}, "about.steps: is missing"),
-        ({"about": {**traffic(), "costs": {"kind": "guess"}}}, "costs.kind: is 'guess'"),
+        ({"about": {**traffic(), "demand": "none"}}, "about.demand: is missing"),
+        ({"about": {**traffic(), "costs": {"kind": "guess"}}}, "about: costs.kind: is 'guess'"),
     ],
-    ids=["format", "steps", "costs"],
+    ids=["format", "demand", "costs"],
 )
 def test_a_bad_plan_is_one_line_that_names_the_file(
     run: Run, write: Callable[[object], Path], change: dict[str, object], message: str
