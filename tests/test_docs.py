@@ -16,8 +16,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from machines import fresh_trn2
 
 from noria.bucketing import PlanFile
+from noria.kernels.neuron.packages import Package, refusal
 from noria.runtime.cli import main
 from noria.runtime.cli.prompt_file import read_prompts
 from noria.runtime.config import config_rows, parse_config
@@ -29,6 +31,7 @@ from noria.runtime.yaml_reader import parse_yaml
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "configuration.md"
+DOCTOR = ROOT / "docs" / "doctor.md"
 PLANNING = ROOT / "docs" / "planning.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TABLE = re.compile(r"(<!-- settings:.*?-->\n)(.*?)(<!-- end of settings -->)", re.DOTALL)
@@ -134,6 +137,21 @@ def test_the_report_that_is_shown_is_what_is_printed() -> None:
     payers = shown.partition("WHO PAYS\n")[2].splitlines()[:2]
     assert {line.strip() for line in head} <= lines_of(README)
     assert {line.strip() for line in payers} <= lines_of(PLANNING)
+
+
+def test_the_report_of_the_doctor_is_what_is_printed(tmp_path: Path) -> None:
+    machine = fresh_trn2(tmp_path).packages({"ml_dtypes": "0.5.0"})
+    machine.packages({"torch-neuronx": "1.0"}, empty=True)
+    config = ROOT / "configs" / "llama3-8b-trn2.yaml"
+
+    shown = CliRunner().invoke(main, ["doctor", str(config)], obj=machine.sources()).stdout
+
+    printed = [line.strip() for line in shown.partition("package ")[2].splitlines()[1:]]
+    (example,) = re.findall(r"^    package .*\n((?:    .*\n|\n)+)", read(DOCTOR), re.MULTILINE)
+    expected = [line.strip().removesuffix("...").strip() for line in example.splitlines()]
+    assert len(printed) == len(expected[:-1])
+    assert [p for p, e in zip(printed, expected, strict=False) if not p.startswith(e)] == []
+    assert str(refusal({"torch": Package("torch", "2.13.0")}, (3, 12))) in read(README)
 
 
 def test_the_plan_file_of_the_guide_is_one() -> None:

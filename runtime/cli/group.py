@@ -11,6 +11,7 @@ from ..errors import NoriaError
 from .bench import bench
 from .check import check
 from .compile import compile_graphs
+from .doctor import doctor
 from .drift import drift
 from .export import export
 from .failures import EXIT_STATUSES, INTERRUPTED, UserMistake, plain_warnings, user_stdout
@@ -58,7 +59,7 @@ def show_version() -> None:
 
 
 COMMANDS = (
-    *(check, plan, whatif, drift, export, fetch, compile_graphs, generate, bench, kernels),
+    *(doctor, check, plan, whatif, drift, export, fetch, compile_graphs, generate, bench, kernels),
     *(verify, bundle, unbundle, cache),
 )
 for command in COMMANDS:

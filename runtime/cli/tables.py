@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return lines of columns: the first aligned left, the others right.
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int = 1) -> str:
+    """Return lines of columns: the first ``num_left`` aligned left, the others right.
 
     >>> print(format_table(["graph", "rows"], [["a", "128"], ["bcdefg", "8"]]))
     graph   rows
@@ -15,7 +15,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(_format_line(line, widths) for line in lines)
+    return "\n".join(_format_line(line, widths, num_left) for line in lines)
 
 
 def percent(share: float) -> str:
@@ -53,9 +53,9 @@ def size_text(num_bytes: int) -> str:
     raise AssertionError("the last unit takes every size")
 
 
-def _format_line(line: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (
-        cell.ljust(width) if column == 0 else cell.rjust(width)
+def _format_line(line: Sequence[str], widths: Sequence[int], num_left: int) -> str:
+    cells = (
+        cell.ljust(width) if column < num_left else cell.rjust(width)
         for column, (cell, width) in enumerate(zip(line, widths, strict=True))
     )
-    return "  ".join([first, *others]).rstrip()
+    return "  ".join(cells).rstrip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 EMPTY_TEXT = (
@@ -21,9 +22,15 @@ ALL_REAL = {
 def install(
     folder: Path, versions: dict[str, str], *, empty: bool = False, entry_points: str = ""
 ) -> None:
-    """Leave the metadata of packages in a folder; with ``empty`` that of the general index's."""
+    """Leave the metadata of packages in a folder, in place of other versions there.
+
+    With ``empty`` it is that of the general index's.
+    """
     for name, version in versions.items():
-        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        stem = name.replace("-", "_")
+        for other in folder.glob(f"{stem}-*.dist-info"):
+            shutil.rmtree(other)
+        info = folder / f"{stem}-{version}.dist-info"
         info.mkdir(parents=True)
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         (info / "METADATA").write_text(text + (EMPTY_TEXT if empty else ""))
