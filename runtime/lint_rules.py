@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import log2
+from math import floor, log2
 
 from ..bucketing import BucketPlan, PlanLimits, describe, round_up, waste_share
 from .schema import entries
@@ -22,7 +22,7 @@ NEAR_SHARE = 1 / 32
 """A size that is less than this below a power of two misses prompts that are cut to that."""
 SMALL_TOKENS, SMALL_SEQS = 256, 8
 """Steps of no more rows mostly wait for weights, so that their padding costs little time."""
-MAX_ONE_GRAPH_TOKENS = 512
+MAX_FIRST_TOKENS = 512
 """A single prefill graph of no more tokens is a way to start fast."""
 MAX_GRAPHS = 64
 """Of a phase: other systems' users complain of start-ups of an hour from about there on."""
@@ -71,15 +71,20 @@ def wide_gap(linted: Linted) -> Found:
 
 def twin_sizes(linted: Linted) -> Found:
     """Find neighbours so near that the smaller saves nothing: a limit just above a size, too."""
-    for setting, sizes, _ in _row_lists(linted.config):
-        pairs = [(a, b) for a, b in pairwise(sizes) if b - a < MIN_SAVED_SHARE * b]
-        if pairs:
-            size, larger = pairs[-1]
-            more = f", and so do {len(pairs) - 1} other sizes" if len(pairs) > 1 else ""
+    width = linted.limits.table_width
+    lists = [(setting, "rows", sizes) for setting, sizes, _ in _row_lists(linted.config)]
+    lists += [(setting, "context", sizes) for setting, sizes in _context_lists(linted.config)]
+    for setting, what, sizes in lists:
+        near = [(a, b) for a, b in pairwise(sizes) if b - a < MIN_SAVED_SHARE * b]
+        if what == "context":  # those of one table are for same_table
+            near = [(a, b) for a, b in near if width(a) < width(b)]
+        if near:
+            size, larger = near[-1]
+            lower = f", or lower the limit to {size}" if larger == sizes[-1] else ""
             yield (
                 setting,
-                f"{size} saves at most {100 * waste_share(size, larger):.1f} % of the rows beside "
-                f"{larger}{more}; leave such sizes out, or lower the limit to {size}",
+                f"{size} saves at most {100 * waste_share(size, larger):.1f} % of the {what} "
+                f"beside {larger}{_and_others(len(near) - 1)}; leave such sizes out{lower}",
             )
 
 
@@ -98,18 +103,19 @@ def just_below(linted: Linted) -> Found:
             )
 
 
-def one_graph(linted: Linted) -> Found:
-    """Find axes whose only graph is the largest."""
-    wanted = {"num_batched_tokens_buckets": MAX_ONE_GRAPH_TOKENS, "num_seqs_buckets": SMALL_SEQS}
+def large_start(linted: Linted) -> Found:
+    """Find axes whose smallest graph is a large one, or whose only graph is the largest."""
+    wanted = {"num_batched_tokens_buckets": MAX_FIRST_TOKENS, "num_seqs_buckets": SMALL_SEQS}
     what = {"num_batched_tokens_buckets": "a prompt of 1 token", "num_seqs_buckets": "1 request"}
     for setting, sizes, _ in _row_lists(linted.config):
-        (largest, *others) = reversed(sizes)
-        if not others and largest > wanted[setting]:
-            half = _between(1, largest, linted.limits.prefill_tile)
+        first, is_only = sizes[0], len(sizes) == 1
+        if first > wanted[setting]:
+            between = _between(1, first, linted.limits.prefill_tile)
             yield (
                 setting,
-                f"has {largest} only, so that {what[setting]} takes as long as {largest}; "
-                f"{half} beside it, or no list, makes smaller steps",
+                f"{f'has {first} only' if is_only else f'begins with {first}'}, so that "
+                f"{what[setting]} takes as long as {first}; {between} beside it, or no list, makes "
+                "smaller steps",
             )
 
 
@@ -132,29 +138,26 @@ def many_graphs(linted: Linted) -> Found:
 
 def same_table(linted: Linted) -> Found:
     """Find contexts whose graphs are the same as the next, for whole folds of blocks."""
-    for setting, sizes in _context_lists(linted.config):
-        for size, larger in pairwise(sizes):
-            width = linted.limits.table_width(size)
-            if width == linted.limits.table_width(larger):
-                yield (
-                    setting,
-                    f"{size} and {larger} have block tables of the same {width} columns, so the "
-                    f"graphs of {size} save nothing; leave {size} out",
-                )
+    for setting, size, larger in _neighbouring_contexts(linted.config):
+        width = linted.limits.table_width(size)
+        if width == linted.limits.table_width(larger):
+            yield (
+                setting,
+                f"{size} and {larger} have block tables of the same {width} columns, so the graphs "
+                f"of {size} save nothing; leave {size} out",
+            )
 
 
 def room_in_table(linted: Linted) -> Found:
     """Find contexts that do not fill the blocks of their table."""
-    limits = linted.limits
-    for setting, sizes in _context_lists(linted.config):
-        for size, larger in pairwise(sizes):
-            room = limits.table_width(size) * limits.block_size
-            if size < room < larger:
-                yield (
-                    setting,
-                    f"{size} has a block table with room for {room} tokens, so that longer "
-                    f"requests take the graphs of {larger} for nothing; {room} costs the same",
-                )
+    for setting, size, larger in _neighbouring_contexts(linted.config):
+        room = linted.limits.table_width(size) * linted.limits.block_size
+        if size < room < larger:
+            yield (
+                setting,
+                f"{size} has a block table with room for {room} tokens, so that longer requests "
+                f"take the graphs of {larger} for nothing; {room} costs the same",
+            )
 
 
 def small_pool(linted: Linted) -> Found:
@@ -222,9 +225,18 @@ def _context_lists(config: Config) -> Iterator[tuple[str, Sequence[int]]]:
         yield setting, getattr(config, setting)
 
 
+def _neighbouring_contexts(config: Config) -> Iterator[tuple[str, int, int]]:
+    for setting, sizes in _context_lists(config):
+        for size, larger in pairwise(sizes):
+            yield setting, size, larger
+
+
 def _between(size: int, larger: int, tile: int) -> int:
-    """Return a power of two in the middle of two sizes, by ratio, as far as the tile allows."""
-    middle = 1 << round((log2(size) + log2(larger)) / 2)
+    """Return a power of two in the middle of two sizes, by ratio, as far as the tile allows.
+
+    Of two that are as near the larger is: steps just above the smaller size are the worst.
+    """
+    middle = 1 << floor((log2(size) + log2(larger) + 1) / 2)
     return min(round_up(middle, min(tile, larger)), larger - 1)
 
 
@@ -237,6 +249,12 @@ def _compile_s(linted: Linted, num_graphs: int) -> float:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+def _and_others(num: int) -> str:
+    if num == 0:
+        return ""
+    return f", and so do {num} other sizes" if num > 1 else ", and so does 1 other size"
 
 
 def _some(names: Sequence[str]) -> str:

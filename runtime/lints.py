@@ -40,7 +40,7 @@ OF_LISTS: Mapping[str, Lint] = MappingProxyType(
         "wide-gap": rules.wide_gap,
         "twin-sizes": rules.twin_sizes,
         "just-below": rules.just_below,
-        "one-graph": rules.one_graph,
+        "large-start": rules.large_start,
         "many-graphs": rules.many_graphs,
         "same-table": rules.same_table,
         "room-in-table": rules.room_in_table,

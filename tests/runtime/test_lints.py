@@ -66,7 +66,33 @@ CASES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
         "twin-sizes",
         {"num_batched_tokens_buckets": [480, 495, 510, 1024, 2048]},
         {"num_batched_tokens_buckets": [496, 512, 1024, 2048]},
-        "and so do 1 other sizes",
+        "495 saves at most 2.9 % of the rows beside 510, and so does 1 other size; leave such "
+        "sizes out",
+    ),
+    (
+        "twin-sizes",
+        {"decode_context_length_buckets": [1536, 1568]},
+        {"decode_context_length_buckets": [1567, 1568]},  # one table, for same-table
+        "decode_context_length_buckets: 1536 saves at most 2.0 % of the context beside 1568; leave "
+        "such sizes out",
+    ),
+    (
+        "wide-gap",
+        {"max_num_seqs": 32, "num_seqs_buckets": [1, 32]},
+        {"max_num_seqs": 32, "num_seqs_buckets": [1, 4, 16, 32]},
+        "up to 94 % of a step is padding; 8 in between makes that 75 %",
+    ),
+    (
+        "large-start",
+        {"num_batched_tokens_buckets": [513, 2048]},
+        {"num_batched_tokens_buckets": [512, 2048]},
+        "begins with 513, so that a prompt of 1 token takes as long as 513; 32 beside it",
+    ),
+    (
+        "large-start",
+        {"max_num_seqs": 32, "num_seqs_buckets": [16, 32]},
+        {"max_num_seqs": 32, "num_seqs_buckets": [8, 32]},
+        "begins with 16, so that 1 request takes as long as 16; 4 beside it",
     ),
     (
         "just-below",
@@ -82,13 +108,13 @@ CASES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
         "497 is just below 512",
     ),
     (
-        "one-graph",
+        "large-start",
         {"max_model_len": 1024, "num_batched_tokens_buckets": [1024]},
         {"max_model_len": 512, "num_batched_tokens_buckets": [512]},
         "has 1024 only, so that a prompt of 1 token takes as long as 1024; 32 beside it",
     ),
     (
-        "one-graph",
+        "large-start",
         {"max_num_seqs": 16, "num_seqs_buckets": [16]},
         {"max_num_seqs": 16, "num_seqs_buckets": [4, 16]},
         "has 16 only, so that 1 request takes as long as 16; 4 beside it",
@@ -232,8 +258,15 @@ def test_sizes_of_a_plan_are_not_judged_as_lists_are() -> None:
     plan, limits = plan_config(config)
     planned = BucketPlan(plan.prefill, plan.decode, seconds=dict.fromkeys(plan.buckets, 1.0))
 
-    assert texts(lint(config, limits, plan), "one-graph")
-    assert not texts(lint(config, limits, planned), "one-graph")
+    assert texts(lint(config, limits, plan), "large-start")
+    assert not texts(lint(config, limits, planned), "large-start")
+
+
+@pytest.mark.parametrize("sizes", [[480, 495, 1024, 2048], [64, 512, 1024, 2000, 2048]])
+def test_a_lower_limit_is_proposed_where_the_limit_is_the_twin(sizes: list[int]) -> None:
+    text = texts(findings({"num_batched_tokens_buckets": sizes}), "twin-sizes")
+
+    assert text.endswith("or lower the limit to 2000" if 2000 in sizes else "leave such sizes out")
 
 
 def test_a_context_is_told_once_that_its_table_is_the_next_ones() -> None:
