@@ -115,8 +115,8 @@ def test_the_page_about_planning_shows_what_is_printed(
     monkeypatch.chdir(tmp_path)
     config, trace = ROOT / "configs" / "llama3-8b-trn2.yaml", ROOT / "examples/traces/chat.csv.gz"
     options = ["--workers", "4", "--compile-budget", "5m", "--search", "10m", "-o", "plan.yaml"]
-    questions = ["--max-graphs", "4", "--max-model-len", "4096", "--drop", "decode_s8_c4096"]
-    questions += ["--add", "1024", "--add", "12x4096"]
+    questions = ["--max-graphs", "4", "--max-model-len", "4096", "--drop", "decode_s16_c4096"]
+    questions += ["--add", "640", "--add", "12x4096"]
 
     made = CliRunner().invoke(main, ["plan", str(config), "--trace", str(trace), *options])
     asked = CliRunner().invoke(main, ["whatif", "plan.yaml", *questions])

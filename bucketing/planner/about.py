@@ -56,7 +56,10 @@ def about_plan(
         "expected": expected_mapping(planned.expected),
         "bill": bill_mapping(planned.bill, problem.budget),
         "proof": {
-            "prefill": "exact" if planned.plan.policy == "fill" else "searched",
+            "prefill": planned.prefill_proof,
+            "prefill_rule": planned.bill.prefill.rule,
+            "decode_rule": planned.bill.decode.rule,
+            "weighed": asdict(planned.weighed),
             "decode_gap": None
             if planned.decode_gap is None
             else rounded_number(planned.decode_gap),

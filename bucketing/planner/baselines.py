@@ -17,6 +17,11 @@ BASELINES = {
 """Spacing rules by the system whose default they are."""
 
 
+def system_of(rule: str) -> str:
+    """Return the system whose default a spacing rule is."""
+    return next(name for name, one in BASELINES.items() if one == rule)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Baseline:
     """A spacing rule and what it does.

@@ -8,6 +8,7 @@ from math import inf
 
 from ..buckets import Bucket
 from ..costs.cost import GraphFees
+from ..plan_file import PolicyName
 
 
 class BudgetError(ValueError):
@@ -48,10 +49,14 @@ class Option:
     Attributes:
         buckets: its graphs.
         seconds: that the steps of the traffic take with it.
+        policy: of prefill graphs: how prompts fill steps.
+        rule: name of the spacing rule that it is of; None: it was chosen for the traffic.
     """
 
     buckets: tuple[Bucket, ...]
     seconds: float
+    policy: PolicyName = "fill"
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,16 @@ class Bill:
         """Of both phases."""
         return len(self.prefill.buckets) + len(self.decode.buckets)
 
+    @property
+    def is_covering(self) -> bool:
+        """Whether prompts run in several chunks: more steps, and more for drift to know."""
+        return self.prefill.policy == "cover"
+
+    @property
+    def rule(self) -> str | None:
+        """The spacing rule that both phases follow; None: they follow none, or two."""
+        return self.prefill.rule if self.prefill.rule == self.decode.rule else None
+
     def total_s(self, budget: Budget, window_s: float) -> float:
         """Return the seconds of serving and compiling over the horizon.
 
@@ -92,18 +107,36 @@ def bills(prefill: Sequence[Option], decode: Sequence[Option], fees: GraphFees) 
     return tuple(_bill(one, other, fees) for one in prefill for other in decode)
 
 
-def choose(options: Sequence[Bill], budget: Budget, window_s: float) -> Bill:
+def choose(
+    options: Sequence[Bill], budget: Budget, window_s: float, *, min_saving: float = 0.0
+) -> Bill:
     """Return the pair of least total seconds over the horizon that keeps within the budget.
 
-    Every pair is looked at. Of equal ones that with fewer graphs is taken.
+    Every pair is looked at. Of equal ones that with fewer graphs is taken, then the first.
+
+    Args:
+        options: all pairs.
+        budget: what graphs may cost.
+        window_s: seconds that the traffic stands for.
+        min_saving: what each graph, and covering, must save besides compiling, as a share of the
+            least seconds that the traffic takes with any pair. No pair is taken for it that a
+            spacing rule beats: then more graphs are had.
 
     Raises:
         BudgetError: none keeps within it.
     """
-    fitting = [bill for bill in options if _is_within(bill, budget)]
-    if not fitting:
+    totals = [(bill, bill.total_s(budget, window_s)) for bill in options if fits(bill, budget)]
+    if not totals:
         raise BudgetError(_smallest_text(options, budget))
-    return min(fitting, key=lambda bill: (bill.total_s(budget, window_s), bill.num_graphs))
+    most = min((total for bill, total in totals if bill.rule), default=inf)
+    least_s = min(bill.seconds for bill, _ in totals)
+    price = min_saving * least_s * budget.horizon_s / window_s
+    rated = (
+        (total + price * (bill.num_graphs + bill.is_covering), bill.num_graphs, place)
+        for place, (bill, total) in enumerate(totals)
+        if total <= most
+    )
+    return totals[min(rated)[-1]][0]
 
 
 def pareto(options: Sequence[Bill]) -> tuple[Bill, ...]:
@@ -129,7 +162,8 @@ def _bill(prefill: Option, decode: Option, fees: GraphFees) -> Bill:
     )
 
 
-def _is_within(bill: Bill, budget: Budget) -> bool:
+def fits(bill: Bill, budget: Budget) -> bool:
+    """Tell whether a pair keeps within a budget."""
     return (
         bill.compile_s / budget.workers <= budget.compile_s
         and bill.num_bytes <= budget.num_bytes

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 
 import numpy as np
 
 from ..buckets import Bucket, DecodeBucket, PrefillBucket
 from ..costs.cost import StepCosts
 from ..costs.reads import charged_prefix
-from ..ladder import powers_of_two
+from ..ladder import SEQS, TOKENS, powers_of_two
 from ..plan import PlanLimits
+from ..plan_file import PolicyName
 from ..sets.cover_search import best_covering_sizes
-from ..sets.decode import DecodeSet, best_list, best_product, best_ragged
+from ..sets.covering import cover_table
+from ..sets.decode import DecodeSet, best_list, best_product, best_ragged, floor_cost
 from ..sets.demand import DecodeDemand, Floats, Ints, PrefillDemand
-from ..sets.prefill import best_sizes, candidate_sizes
+from ..sets.prefill import best_sizes, padded_cost
 from ..sets.proof import prove
 from ..sets.substitution import LATE, LOOKS_PER_S, substitute
 from .budget import Option
-from .settings import PlanSettings, context_candidates, seqs_candidates
+from .candidates import (
+    Weighed,
+    context_candidates,
+    cover_candidates,
+    seqs_candidates,
+    size_candidates,
+    spaced_sizes,
+)
+from .settings import PlanSettings
 from .smoothing import smoothed_decode, smoothed_prefill
 
-MAX_COVERING = 8
-"""Prefill sizes for covering: more save little, and the search for them takes long."""
+Axes = tuple[Ints, Ints]
+"""Numbers of requests, and contexts."""
+MAX_COVERING = 12
+"""Prefill sizes for covering, where there are few candidates; more would save little."""
+MAX_COVERING_OF_MANY = 8
+"""The same where there are many, and the search for more takes longer than two seconds."""
+FEW_SIZES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +76,14 @@ class Chooser:
     fee: Callable[[Bucket], float]
 
     def padded(self, demand: PrefillDemand) -> tuple[Option, ...]:
-        """Return the best prefill sets where each step runs in the smallest that holds it."""
-        sizes = self._sizes()
+        """Return the best prefill sets where each step runs in the smallest that holds it.
+
+        After them come those of spacing rules, as for the other phases.
+        """
+        sizes = size_candidates(self.limits, self.settings)
+        seen = self._seen(demand, sizes)
         found = best_sizes(
-            self._seen(demand, sizes),
+            seen,
             sizes,
             self.prefill_s(sizes),
             max_num=self.settings.max_num_graphs,
@@ -70,55 +91,71 @@ class Chooser:
             max_ratio=self.settings.max_ratio,
             fees=np.array([self.fee(self._prefill(int(size))) for size in sizes]),
         )
-        return tuple(Option(self._buckets(one.sizes), one.cost) for one in found)
+        chosen = [Option(self._buckets(one.sizes), one.cost) for one in found]
+        return (*chosen, *self._spaced_prefill("fill", lambda rule: self._padded_s(seen, rule)))
 
     def covering(self, demand: PrefillDemand) -> tuple[Option, ...]:
         """Return good prefill sets where the waiting rows are covered by several chunks."""
-        sizes, must_have = self._sizes(), self.settings.must_have
+        sizes, must_have = cover_candidates(self.limits, self.settings), self.settings.must_have
+        most = MAX_COVERING if len(sizes) <= FEW_SIZES else MAX_COVERING_OF_MANY
+        seen = self._seen(demand, sizes)
         found = best_covering_sizes(
-            self._seen(demand, sizes),
+            seen,
             sizes,
             self.costs,
-            max_num=max(len(must_have), min(self.settings.max_num_graphs, MAX_COVERING)),
+            max_num=max(len(must_have), min(self.settings.max_num_graphs, most)),
             must_have=must_have,
             prefix=self.settings.prefix,
             context_len=self.limits.max_model_len,
         )
-        return tuple(Option(self._buckets(one.sizes), one.cost) for one in found)
+        chosen = [Option(self._buckets(one.sizes), one.cost, "cover") for one in found]
+        return (*chosen, *self._spaced_prefill("cover", lambda rule: self._covering_s(seen, rule)))
 
     def decode(self, demand: DecodeDemand) -> tuple[Option, ...]:
         """Return the best decode sets that the backend can dispatch to."""
-        return tuple(
-            Option(self._decode_buckets(one), one.cost) for one in self._decode_sets(demand)
-        )
+        axes = self.axes(demand)
+        seen = smoothed_decode(demand, *axes, self.settings.unseen_share)
+        found = self._decode_sets(seen, axes)
+        chosen = [Option(self._decode_buckets(one.buckets), one.cost) for one in found]
+        contexts = [self.limits.max_model_len]
+
+        def seconds(sizes: Sequence[int]) -> float:
+            return floor_cost(seen, self.costs, num_seqs=sizes, contexts=contexts)
+
+        return (*chosen, *self._spaced_decode(seconds))
 
     def improved(self, option: Option, demand: DecodeDemand) -> Improved:
         """Return a decode set of as many graphs that is not worse."""
         if self.settings.decode_shape != "ragged":
-            return Improved(option, 0.0 if self.settings.decode_shape == "list" else None)
+            is_best = self.settings.decode_shape == "list" and option.rule is None
+            return Improved(option, 0.0 if is_best else None)
         pairs = tuple((one.size, one.context_len) for one in option.buckets)
+        axes = self.axes(demand, pairs)
+        seen = smoothed_decode(demand, *axes, self.settings.unseen_share)
         found = substitute(
             DecodeSet(pairs, option.seconds, None, "ragged"),
-            self._seen_decode(demand),
+            seen,
             self.costs,
-            num_seqs=seqs_candidates(self.limits),
-            contexts=self.contexts,
-            fees=self._decode_fees(),
+            num_seqs=axes[0],
+            contexts=axes[1],
+            fees=self._decode_fees(axes),
             max_looks=self.settings.search_s * LOOKS_PER_S,
             deadline_s=self.settings.search_s * LATE,
         )
         if self.settings.prove_s:
             found = prove(
                 found,
-                self._seen_decode(demand),
+                seen,
                 self.costs,
-                num_seqs=seqs_candidates(self.limits),
-                contexts=self.contexts,
-                fees=self._decode_fees(),
+                num_seqs=axes[0],
+                contexts=axes[1],
+                fees=self._decode_fees(axes),
                 max_s=self.settings.prove_s,
             )
         gap = max(0.0, found.total / found.bound - 1) if found.bound else None
-        return Improved(Option(self._decode_buckets(found), found.cost), gap, found.is_cut_short)
+        rule = option.rule if set(found.buckets) == set(pairs) else None
+        better = Option(self._decode_buckets(found.buckets), found.cost, rule=rule)
+        return Improved(better, gap, found.is_cut_short)
 
     def unknown_decode(self) -> tuple[Option, ...]:
         """Return sets for traffic whose decode steps nobody knows, the finest first.
@@ -132,68 +169,108 @@ class Chooser:
             for step in range(1, len(sizes) + 1)
         )
 
+    def unknown_rules(self) -> tuple[Option, ...]:
+        """Return the sets of spacing rules for such traffic."""
+        return tuple(self._spaced_decode(lambda sizes: 0.0))
+
     def prefill_s(self, sizes: Ints) -> Floats:
         """Return the seconds of a step of each size, which starts a prompt."""
         room = [self.limits.max_model_len]
         prefix = charged_prefix(np.zeros(len(sizes)), self.settings.prefix, room)
         return self.costs.prefill_s(sizes, np.minimum(prefix, np.maximum(0, room[0] - sizes)))
 
-    def _decode_sets(self, demand: DecodeDemand) -> tuple[DecodeSet, ...]:
-        seen, seqs = self._seen_decode(demand), seqs_candidates(self.limits)
+    def weighed(self, policy: PolicyName, demand: DecodeDemand) -> Weighed:
+        """Return how many graphs sets are chosen from."""
+        sizes = size_candidates if policy == "fill" else cover_candidates
+        num_seqs, contexts = self.axes(demand)
+        num_contexts = 1 if self.settings.decode_shape == "list" else len(contexts)
+        num_decode = len(num_seqs) * num_contexts if len(demand.weights) else 0
+        return Weighed(len(sizes(self.limits, self.settings)), num_decode)
+
+    def _spaced_prefill(
+        self, policy: PolicyName, seconds: Callable[[tuple[int, ...]], float]
+    ) -> Iterator[Option]:
+        """Yield the sizes of the spacing rules that keep what the settings ask for."""
+        limits, settings = self.limits, self.settings
+        ratio = settings.max_ratio if settings.max_ratio and policy == "fill" else inf
+        for rule, sizes in spaced_sizes(TOKENS, limits.max_prefill_tokens).items():
+            if (
+                set(settings.must_have) <= set(sizes)
+                and all(size % limits.prefill_tile == 0 for size in sizes[:-1])
+                and all(after <= ratio * before for before, after in pairwise(sizes))
+            ):
+                yield Option(self._buckets(sizes), seconds(sizes), policy, rule)
+
+    def _spaced_decode(self, seconds: Callable[[tuple[int, ...]], float]) -> Iterator[Option]:
+        """Yield the requests of the spacing rules, all with the largest context."""
+        context = self.limits.max_model_len
+        for rule, sizes in spaced_sizes(SEQS, self.limits.max_num_seqs).items():
+            buckets = self._decode_buckets([(size, context) for size in sizes])
+            yield Option(buckets, seconds(sizes), rule=rule)
+
+    def _padded_s(self, seen: PrefillDemand, sizes: Sequence[int]) -> float:
+        return padded_cost(seen, sizes, np.maximum.accumulate(self.prefill_s(np.array(sizes))))
+
+    def _covering_s(self, seen: PrefillDemand, sizes: Sequence[int]) -> float:
+        table = cover_table(
+            sizes,
+            self.costs,
+            int(seen.sizes[-1]),
+            prefix=self.settings.prefix,
+            context_len=self.limits.max_model_len,
+        )
+        return float(table.seconds[seen.sizes] @ seen.weights)
+
+    def _decode_sets(self, seen: DecodeDemand, axes: Axes) -> tuple[DecodeSet, ...]:
+        num_seqs, contexts = axes
         max_num = self.settings.max_num_graphs
         if self.settings.decode_shape == "list":
             return best_list(
                 seen,
                 self.costs,
-                num_seqs=seqs,
+                num_seqs=num_seqs,
                 context_len=self.limits.max_model_len,
                 max_num=max_num,
-                fees=self._decode_fees()[:, -1],
+                fees=self._decode_fees(axes)[:, -1],
             )
         best = best_ragged if self.settings.decode_shape == "ragged" else best_product
         return best(
             seen,
             self.costs,
-            num_seqs=seqs,
-            contexts=self.contexts,
+            num_seqs=num_seqs,
+            contexts=contexts,
             max_num=max_num,
-            fees=self._decode_fees(),
+            fees=self._decode_fees(axes),
         )
 
-    def _decode_fees(self) -> Floats:
-        return np.array(
-            [
-                [self.fee(self._decode(int(row), int(column))) for column in self.contexts]
-                for row in seqs_candidates(self.limits)
-            ]
-        )
+    def axes(self, demand: DecodeDemand, pairs: Sequence[tuple[int, int]] = ()) -> Axes:
+        """Return the candidates of both axes, those of given graphs among them.
 
-    @property
-    def contexts(self) -> Ints:
-        """The contexts of candidates: the largest alone, where none makes a step shorter."""
-        contexts = context_candidates(self.limits)
-        seconds = self.costs.decode_s(seqs_candidates(self.limits)[:, None], contexts)
-        return contexts if (seconds < seconds[:, -1:]).any() else contexts[-1:]
+        The largest context alone, where none makes a step shorter.
+        """
+        given = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        num_seqs = np.union1d(seqs_candidates(self.limits, demand), given[:, 0])
+        contexts = np.union1d(context_candidates(self.limits, demand), given[:, 1])
+        seconds = self.costs.decode_s(num_seqs[:, None], contexts)
+        is_shorter = (seconds < seconds[:, -1:]).any()
+        return num_seqs, contexts if is_shorter else contexts[-1:]
+
+    def _decode_fees(self, axes: Axes) -> Floats:
+        rows, columns = (axis.tolist() for axis in axes)
+        graphs = [[self._decode(row, column) for column in columns] for row in rows]
+        return np.array([[self.fee(graph) for graph in row] for row in graphs])
 
     def _seen(self, demand: PrefillDemand, sizes: Ints) -> PrefillDemand:
         return smoothed_prefill(demand, sizes, self.settings.unseen_share)
 
-    def _seen_decode(self, demand: DecodeDemand) -> DecodeDemand:
-        seqs = seqs_candidates(self.limits)
-        return smoothed_decode(demand, seqs, self.contexts, self.settings.unseen_share)
-
-    def _sizes(self) -> Ints:
-        unit = max(self.settings.granularity, self.limits.prefill_tile)
-        return candidate_sizes(self.limits.max_prefill_tokens, unit, self.settings.must_have)
-
-    def _buckets(self, sizes: tuple[int, ...]) -> tuple[Bucket, ...]:
+    def _buckets(self, sizes: Sequence[int]) -> tuple[Bucket, ...]:
         return tuple(map(self._prefill, sizes))
 
     def _prefill(self, size: int) -> PrefillBucket:
         return PrefillBucket(size, self.limits.max_model_len)
 
-    def _decode_buckets(self, found: DecodeSet) -> tuple[Bucket, ...]:
-        return tuple(self._decode(*pair) for pair in found.buckets)
+    def _decode_buckets(self, pairs: Sequence[tuple[int, int]]) -> tuple[Bucket, ...]:
+        return tuple(self._decode(*pair) for pair in pairs)
 
     def _decode(self, num_seqs: int, context_len: int) -> DecodeBucket:
         return DecodeBucket(num_seqs, context_len, self.limits.query_len)

@@ -5,12 +5,13 @@ Faster steps change who runs beside whom, hence the second round; how much it ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..buckets import Bucket
-from ..plan_file import PlanFile, PolicyName
-from .budget import Bill, BudgetError, Option, bills, choose, pareto
+from ..plan_file import PlanFile
+from .budget import Bill, BudgetError, Option, bills, choose, fits, pareto
+from .candidates import Weighed
 from .evaluation import Shapes, real_seconds
 from .options import Chooser
 from .order import WarmUpPoint, warm_up_order
@@ -36,6 +37,7 @@ class Planned:
         changed_share: by how much the seconds of the traffic changed in the last round.
         is_cut_short: whether a clock ended the search for decode graphs, so that another machine
             may find others.
+        weighed: how many graphs it was chosen from; the gap is above the best set of these.
     """
 
     plan: PlanFile
@@ -47,6 +49,13 @@ class Planned:
     decode_gap: float | None
     changed_share: float
     is_cut_short: bool
+    weighed: Weighed
+
+    @property
+    def prefill_proof(self) -> str:
+        """How sure the prefill set is the best of its number: ``exact`` or ``searched``."""
+        prefill = self.bill.prefill
+        return "exact" if prefill.policy == "fill" and prefill.rule is None else "searched"
 
 
 def make_plan(problem: Problem) -> Planned:
@@ -60,7 +69,7 @@ def make_plan(problem: Problem) -> Planned:
     after = before
     if problem.steps is None:
         after = _choose(problem, _filling_times(problem, before.plan))
-    last = _improved(problem, after)
+    last = _unbeaten(problem, _improved(problem, after))
     expected = expectation(problem, last.plan)
     prefill, decode = Shapes.of_prefill(expected.steps), Shapes.of_decode(expected.steps)
     order = warm_up_order(
@@ -80,17 +89,20 @@ def make_plan(problem: Problem) -> Planned:
         decode_gap=last.decode_gap,
         changed_share=abs(last.bill.seconds / before.bill.seconds - 1),
         is_cut_short=last.is_cut_short,
+        weighed=_chooser(problem, 1.0).weighed(last.plan.policy, last.steps.decode),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A plan as one round chose it."""
+    """A plan as one round chose it, and the options that follow spacing rules."""
 
     steps: Steps
     plan: PlanFile
     bill: Bill
     front: tuple[Bill, ...]
+    prefill_rules: Sequence[Option]
+    decode_rules: Sequence[Option]
     decode_gap: float | None = None
     is_cut_short: bool = False
 
@@ -99,35 +111,38 @@ def _choose(problem: Problem, times: StepTimes) -> _Round:
     """Choose for the steps that the traffic leads to if steps take these times."""
     steps = filling_steps(problem, times)
     chooser = _chooser(problem, _window_s(problem, steps))
-    policies: dict[PolicyName, Sequence[Option]] = {}
+    prefill: list[Option] = []
     if problem.settings.policy != "cover":
-        policies["fill"] = chooser.padded(steps.prefill)
+        prefill += chooser.padded(steps.prefill)
     if problem.settings.policy != "fill":
-        policies["cover"] = chooser.covering(steps.prefill)
-    known = chooser.decode(steps.decode) if steps.decode_shapes else ()
-    alternatives = [known] if known else [(one,) for one in chooser.unknown_decode()]
-    for decode in alternatives[:-1]:
+        prefill += chooser.covering(steps.prefill)
+    if steps.decode_shapes:
+        return _chosen(problem, steps, prefill, chooser.decode(steps.decode))
+    for option in chooser.unknown_decode():
         try:
-            return _chosen(problem, steps, policies, decode)
-        except BudgetError:
-            continue
-    return _chosen(problem, steps, policies, alternatives[-1])
+            found = _chosen(problem, steps, prefill, [option])
+        except BudgetError as error:
+            refused = error
+        else:
+            return replace(found, decode_rules=chooser.unknown_rules())
+    raise refused
 
 
 def _chosen(
-    problem: Problem,
-    steps: Steps,
-    policies: Mapping[PolicyName, Sequence[Option]],
-    decode: Sequence[Option],
+    problem: Problem, steps: Steps, prefill: Sequence[Option], decode: Sequence[Option]
 ) -> _Round:
-    """Return the best pair of options within the budget, of all policies."""
-    budget, window_s = problem.budget, _window_s(problem, steps)
-    every = {name: bills(options, decode, problem.fees) for name, options in policies.items()}
-    chosen = {name: choose(found, budget, window_s) for name, found in every.items()}
-    name = min(chosen, key=lambda one: chosen[one].total_s(budget, window_s))
-    bill = chosen[name]
-    plan = plan_of(problem, bill.prefill.buckets, bill.decode.buckets, name)
-    return _Round(steps, plan, bill, pareto(every[name]))
+    """Return the best pair of options within the budget."""
+    every, window_s = bills(prefill, decode, problem.fees), _window_s(problem, steps)
+    bill = choose(every, problem.budget, window_s, min_saving=problem.settings.min_saving)
+    alike = [one for one in every if one.prefill.policy == bill.prefill.policy]
+    return _Round(
+        steps,
+        _plan_of(problem, bill),
+        bill,
+        pareto(alike),
+        prefill_rules=[one for one in prefill if one.rule],
+        decode_rules=[one for one in decode if one.rule],
+    )
 
 
 def _improved(problem: Problem, found: _Round) -> _Round:
@@ -138,10 +153,59 @@ def _improved(problem: Problem, found: _Round) -> _Round:
     chooser = _chooser(problem, _window_s(problem, steps))
     better = chooser.improved(found.bill.decode, steps.decode)
     bill = bills([found.bill.prefill], [better.option], problem.fees)[0]
-    plan = plan_of(problem, bill.prefill.buckets, bill.decode.buckets, found.plan.policy)
     return replace(
-        found, plan=plan, bill=bill, decode_gap=better.gap, is_cut_short=better.is_cut_short
+        found,
+        plan=_plan_of(problem, bill),
+        bill=bill,
+        decode_gap=better.gap,
+        is_cut_short=better.is_cut_short,
     )
+
+
+def _unbeaten(problem: Problem, found: _Round) -> _Round:
+    """Return the round, with graphs of spacing rules where one of these does better.
+
+    Options were weighed by a demand in which any shape may come and every step starts a prompt.
+    Here counts what the very steps are expected to take, as in every comparison with a rule.
+    """
+    prefill = [found.bill.prefill, *found.prefill_rules]
+    decode = [found.bill.decode, *found.decode_rules]
+    expected = _as_expected(replace(problem, steps=found.steps), prefill, decode)
+    budget, window_s = problem.budget, _window_s(problem, found.steps)
+    own, *others = bills(*expected, problem.fees)
+    rules = [bill for bill in others if bill.rule and fits(bill, budget)]
+    if all(own.total_s(budget, window_s) <= bill.total_s(budget, window_s) for bill in rules):
+        return found
+    best = choose([own, *others], budget, window_s)
+    places = (expected[0].index(best.prefill), expected[1].index(best.decode))
+    bill = bills([prefill[places[0]]], [decode[places[1]]], problem.fees)[0]
+    gap = found.decode_gap if places[1] == 0 else None
+    return replace(found, plan=_plan_of(problem, bill), bill=bill, decode_gap=gap)
+
+
+def _as_expected(
+    problem: Problem, prefill: Sequence[Option], decode: Sequence[Option]
+) -> tuple[list[Option], list[Option]]:
+    """Return the options with the seconds that the steps of the problem are expected to take."""
+    num = max(len(prefill), len(decode))
+    plans = [
+        plan_of(problem, one.buckets, other.buckets, one.policy)
+        for one, other in zip(_filled(prefill, num), _filled(decode, num), strict=True)
+    ]
+    expected = [expectation(problem, plan) for plan in plans]
+    return (
+        [replace(o, seconds=e.prefill.seconds) for o, e in zip(prefill, expected, strict=False)],
+        [replace(o, seconds=e.decode.seconds) for o, e in zip(decode, expected, strict=False)],
+    )
+
+
+def _filled(options: Sequence[Option], num: int) -> list[Option]:
+    """Return ``num`` options, the first again where there are fewer."""
+    return [*options, *[options[0]] * (num - len(options))]
+
+
+def _plan_of(problem: Problem, bill: Bill) -> PlanFile:
+    return plan_of(problem, bill.prefill.buckets, bill.decode.buckets, bill.prefill.policy)
 
 
 def _window_s(problem: Problem, steps: Steps) -> float:

@@ -16,10 +16,11 @@ from ..sets.covering import cover_table
 from ..sets.demand import Ints
 from ..traces.trace import Trace
 from .budget import Budget
+from .candidates import context_step
 from .evaluation import PhaseUse, Shapes, use_of_decode, use_of_prefill
 from .given_steps import cut_steps
 from .options import Chooser
-from .settings import PlanSettings, context_step
+from .settings import PlanSettings
 from .simulated_requests import ServiceLimits
 from .simulation import Steps, simulate
 from .step_times import PlannedShapes, RealShapes, StepTimes

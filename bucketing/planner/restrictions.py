@@ -96,7 +96,10 @@ def _balanced(setup: Setup, case: Case, traffic: Traffic) -> Setup:
     num_graphs = len(setup.sets.prefill) + len(setup.sets.decode)
     chooser = _chooser(case, traffic, num_graphs, "ragged")
     prefill, decode = min(
-        product(chooser.padded(traffic.demand.prefill), chooser.decode(traffic.steps.decode)),
+        product(
+            _chosen(chooser.padded(traffic.demand.prefill)),
+            _chosen(chooser.decode(traffic.steps.decode)),
+        ),
         key=lambda pair: (
             sum(len(one.buckets) for one in pair) > num_graphs,
             sum(one.seconds for one in pair),
@@ -173,7 +176,12 @@ def _chooser(case: Case, traffic: Traffic, max_num: int, shape: DecodeShape) -> 
 
 
 def _best(options: Sequence[Option]) -> Option:
-    return min(options, key=lambda option: (option.seconds, len(option.buckets)))
+    return min(_chosen(options), key=lambda option: (option.seconds, len(option.buckets)))
+
+
+def _chosen(options: Sequence[Option]) -> list[Option]:
+    """Leave out the spacing rules, which may have more graphs than were asked for."""
+    return [option for option in options if option.rule is None]
 
 
 def _one_context(demand: DecodeDemand, context: int) -> DecodeDemand:

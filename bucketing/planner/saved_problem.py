@@ -33,6 +33,7 @@ SETTINGS: Mapping[str, Rule] = MappingProxyType(
         "max_num_graphs": COUNT,
         "search_s": SECONDS,
         "prove_s": SECONDS,
+        "min_saving": ("at least 0 and below 1", lambda value: 0 <= _number(value) < 1),
         "unseen_share": ("at least 0 and below 1", lambda value: 0 <= _number(value) < 1),
         "max_ratio": ("a number above 1, or null", lambda one: one is None or _number(one) > 1),
     }

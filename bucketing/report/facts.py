@@ -168,7 +168,9 @@ def proof_facts(problem: Problem, planned: Planned) -> Proof:
     """Return how sure it is that there is no better plan."""
     return Proof(
         policy=planned.plan.policy,
-        prefill="exact" if planned.plan.policy == "fill" else "searched",
+        prefill=planned.prefill_proof,
+        rules=(planned.bill.prefill.rule, planned.bill.decode.rule),
+        weighed=planned.weighed,
         decode_shape=problem.settings.decode_shape,
         knows_decode=bool(planned.demand.decode_shapes),
         decode_gap=planned.decode_gap,

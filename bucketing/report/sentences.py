@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..planner.baselines import system_of
 from .numbers import bytes_text, count_text, graphs_text, percent_text, time_text
-from .values import BillFacts, Coverage, GraphFacts, Report
+from .values import BillFacts, Coverage, GraphFacts, Proof, Report
 
 MIN_GAIN = 0.02
 """Of the default's time: what saves less is within the errors of most costs."""
@@ -175,30 +176,43 @@ def coverage_sentence(found: Coverage) -> str:
 def proof_sentences(report: Report) -> Iterator[str]:
     """Say how sure it is that no better plan exists."""
     proof = report.proof
-    if proof.prefill == "exact":
-        yield "Prefill: exact. No other set of as many sizes takes less for these steps."
-    else:
-        yield (
-            "Prefill: searched. How each prompt runs in these sizes is exact; the sizes are the "
-            "best of a local search, without a bound."
-        )
-    if not proof.knows_decode:
-        yield "Decode: powers of two, as nothing is known of its steps."
-    elif proof.decode_gap is None:
-        yield f"Decode: the best {proof.decode_shape} set that was found, without a bound."
-    elif proof.decode_gap == 0:
-        yield "Decode: exact. No other set of as many graphs takes less for these steps."
-    else:
-        yield (
-            f"Decode: within {percent_text(proof.decode_gap)} of the best set of as many graphs, "
-            "by a proven bound."
-        )
+    yield f"Prefill: {_prefill_proof(proof)}"
+    yield f"Decode: {_decode_proof(proof)}"
     if proof.is_cut_short:
         yield "A clock ended the search for decode graphs: another machine may find others."
     yield "How many graphs of each phase: every pair on both curves was weighed."
     yield (
         "Faster steps change which steps there are: planning again with the plan's own times "
         f"changed the time by {percent_text(proof.changed_share)}."
+    )
+
+
+def _prefill_proof(proof: Proof) -> str:
+    rule, among = proof.rules[0], count_text(proof.weighed.prefill)
+    if rule is not None:
+        return f"as spaced by {system_of(rule)}. No set that was found beats it."
+    if proof.prefill == "exact":
+        return f"exact. Of {among} sizes no other set of as many takes less for these steps."
+    return (
+        "searched. How each prompt runs in these sizes is exact; the sizes are the best of a "
+        f"local search among {among}, without a bound."
+    )
+
+
+def _decode_proof(proof: Proof) -> str:
+    rule, gap, among = proof.rules[1], proof.decode_gap, count_text(proof.weighed.decode)
+    if rule is not None:
+        return f"as spaced by {system_of(rule)}. No set that was found beats it."
+    if not proof.knows_decode:
+        return "powers of two, as nothing is known of its steps."
+    if gap is None:
+        found = f"the best {proof.decode_shape} set that was found among {among} graphs"
+        return f"{found}, without a bound."
+    if gap == 0:
+        return f"exact. Of {among} graphs no other set of as many takes less for these steps."
+    return (
+        f"within {percent_text(gap)} of the best set of as many of {among} graphs, by a proven "
+        "bound."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..planner.candidates import Weighed
 from .bands import Band, Percentile, WastePoint
 
 PLAN_NAME = "this plan"
@@ -226,7 +227,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How sure it is that the plan is the best, see ``Planned``, and whether decode is known."""
+    """How sure it is that the plan is the best, see ``Planned``, and whether decode is known.
+
+    ``rules``: spacing rules whose prefill sizes and decode graphs nothing that was found beats.
+    """
 
     policy: str
     prefill: str
@@ -235,6 +239,8 @@ class Proof:
     decode_gap: float | None
     changed_share: float
     is_cut_short: bool
+    rules: tuple[str | None, str | None]
+    weighed: Weighed
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ...bucketing.costs.cost import StepCosts
 from ...bucketing.costs.devices import device_sheet
 from ...bucketing.costs.model_shape import ModelShape
 from ...bucketing.costs.roofline import Roofline
-from ...bucketing.planner.settings import seqs_candidates
+from ...bucketing.planner.candidates import seqs_candidates
 from ...bucketing.planner.simulated_requests import ServiceLimits
 from ...bucketing.planner.simulation import simulate
 from ...bucketing.planner.step_times import RealShapes

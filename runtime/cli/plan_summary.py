@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...bucketing.planner.baselines import system_of
 from ...bucketing.planner.outcome import Outcome, baseline_outcome
+from ...bucketing.planner.planner import Planned
 from ...bucketing.traces.oddities import requests_text
 from ..plan_making import SMALL_GAIN, MadePlan
 from .amounts import duration_text
@@ -102,18 +104,29 @@ def _bill_line(made: MadePlan) -> str:
 
 def _proof_line(made: MadePlan) -> str:
     planned = made.planned
-    is_exact = planned.plan.policy == "fill"
-    prefill = "the best of its number" if is_exact else "searched, without a bound"
-    if not planned.expected.steps.decode_shapes:
-        decode = "powers of two, as nothing is known of its steps"
-    elif planned.decode_gap is None:
-        decode = "searched, without a bound"
-    elif planned.decode_gap < 5e-5:
-        decode = "proved to be the best of its number"
-    else:
-        decode = f"within {percent(planned.decode_gap)} of the best of its number"
     ended = "; the clock ended the search: --search with more time" * planned.is_cut_short
-    return f"proof: prefill {prefill}; decode {decode}{ended}"
+    return f"proof: prefill {_prefill_proof(planned)}; decode {_decode_proof(planned)}{ended}"
+
+
+def _prefill_proof(planned: Planned) -> str:
+    rule = planned.bill.prefill.rule
+    if rule is not None:
+        return f"as spaced by {system_of(rule)}, nothing found beats it"
+    if planned.prefill_proof == "exact":
+        return f"the best of its number among {planned.weighed.prefill:,} sizes"
+    return "searched, without a bound"
+
+
+def _decode_proof(planned: Planned) -> str:
+    rule, gap = planned.bill.decode.rule, planned.decode_gap
+    among = f"the best of its number among {planned.weighed.decode:,} graphs"
+    if rule is not None:
+        return f"as spaced by {system_of(rule)}, nothing found beats it"
+    if not planned.demand.decode_shapes:
+        return "powers of two, as nothing is known of its steps"
+    if gap is None:
+        return "searched, without a bound"
+    return f"proved to be {among}" if gap < 5e-5 else f"within {percent(gap)} of {among}"
 
 
 def _prefix_lines(made: MadePlan) -> Iterator[str]:

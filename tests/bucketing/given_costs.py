@@ -23,3 +23,15 @@ class LaunchAndWork(StepCosts):
     def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
         rows, contexts = (np.asarray(a, dtype=float) for a in (num_seqs, context_lens))
         return (self._launch + rows + 0.02 * rows * contexts) * 1e-3
+
+
+class RowsOnly(StepCosts):
+    """A second per row, whatever it attends to."""
+
+    source, error_share = "roofline", None
+
+    def prefill_s(self, num_tokens: ArrayLike, prefix_lens: ArrayLike = 0) -> Floats:
+        return np.asarray(num_tokens) + 0.0 * np.asarray(prefix_lens)
+
+    def decode_s(self, num_seqs: ArrayLike, context_lens: ArrayLike) -> Floats:
+        return np.asarray(num_seqs) + 0.0 * np.asarray(context_lens)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from noria.bucketing import DecodeBucket, PrefillBucket
 from noria.bucketing.costs.cost import GraphFees
-from noria.bucketing.planner.budget import Bill, Budget, BudgetError, Option, bills, choose, pareto
+from noria.bucketing.planner.budget import (
+    Bill,
+    Budget,
+    BudgetError,
+    Option,
+    bills,
+    choose,
+    fits,
+    pareto,
+)
 
 FEES = GraphFees(base_compile_s=1.0, row_compile_s=0.5, base_bytes=100.0, row_bytes=10.0)
 
@@ -105,3 +115,60 @@ def test_a_longer_horizon_pays_for_more_graphs() -> None:
 def test_an_amount_that_is_none_is_refused(name: str, value: float) -> None:
     with pytest.raises(BudgetError, match=f"{name} of a budget must be more than 0"):
         Budget(**{name: value})
+
+
+@settings(deadline=None)
+@given(options(PrefillBucket), options(DecodeBucket), BUDGETS, st.sampled_from([0.001, 0.1, 1.0]))
+def test_each_graph_saves_its_share_unless_a_rule_would_win(
+    prefill: list[Option], decode: list[Option], budget: Budget, share: float
+) -> None:
+    prefill[0] = replace(prefill[0], rule="linear")
+    decode[-1] = replace(decode[-1], rule="linear")
+    every = bills(prefill, decode, FEES)
+    fitting = [bill for bill in every if fits(bill, budget)]
+    assume(fitting)
+
+    chosen = choose(every, budget, 10.0, min_saving=share)
+
+    def total(bill: Bill) -> float:
+        return bill.total_s(budget, 10.0)
+
+    price = share * min(bill.seconds for bill in fitting) * budget.horizon_s / 10.0
+    most = min((total(bill) for bill in fitting if bill.rule == "linear"), default=inf)
+    assert total(chosen) <= most
+    for bill in fitting:
+        if total(bill) <= most:
+            num_more = chosen.num_graphs - bill.num_graphs
+            assert total(bill) - total(chosen) >= price * num_more - 1e-6 * total(bill)
+
+
+def test_a_graph_that_saves_less_than_its_share_is_not_had() -> None:
+    few = Option((PrefillBucket(64, 64),), 999.0)
+    many = Option((PrefillBucket(16, 64), PrefillBucket(64, 64)), 998.0)
+    decode = Option((DecodeBucket(1, 64),), 1.0)
+    every, long = bills([few, many], [decode], FEES), Budget(horizon_s=1e9)
+
+    assert choose(every, long, 10.0).prefill == many
+    assert choose(every, long, 10.0, min_saving=0.0010).prefill == many
+    assert choose(every, long, 10.0, min_saving=0.0011).prefill == few
+
+
+def test_covering_that_saves_less_than_a_graph_must_is_not_done() -> None:
+    padded = Option((PrefillBucket(64, 64),), 999.0)
+    covered = Option((PrefillBucket(32, 64),), 998.0, "cover")
+    decode = Option((DecodeBucket(1, 64),), 1.0)
+    every = bills([padded, covered], [decode], FEES)
+
+    assert choose(every, Budget(horizon_s=1e9), 10.0, min_saving=0.0010).prefill == covered
+    assert choose(every, Budget(horizon_s=1e9), 10.0, min_saving=0.0011).prefill == padded
+
+
+def test_a_share_is_not_asked_for_where_a_rule_would_win() -> None:
+    few = Option((PrefillBucket(64, 64),), 999.0)
+    many = Option((PrefillBucket(16, 64), PrefillBucket(64, 64)), 998.0)
+    rule = Option((*many.buckets, PrefillBucket(32, 64)), 998.5, rule="linear")
+    decode = Option((DecodeBucket(1, 64),), 1.0, rule="linear")
+
+    chosen = choose(bills([few, many, rule], [decode], FEES), Budget(), 10.0, min_saving=0.1)
+
+    assert chosen.prefill == many

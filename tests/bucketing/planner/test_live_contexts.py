@@ -187,6 +187,6 @@ def test_sets_cost_what_is_cached_besides_and_bounds_do_too() -> None:
 def test_few_candidates_are_looked_at_where_contexts_save_nothing() -> None:
     def contexts(costs: StepCosts) -> int:
         chooser = Chooser(LIMITS, costs, PlanSettings(), lambda bucket: 0.0)
-        return len(chooser.contexts)
+        return len(chooser.axes(DEMAND)[1])
 
     assert (contexts(LIVE), contexts(ALL)) == (1, 16)

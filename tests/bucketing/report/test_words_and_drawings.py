@@ -100,7 +100,17 @@ def test_a_proof_says_what_is_known(report: Report, gap: float | None, words: st
     said = [*proof_sentences(replace(report, proof=replace(report.proof, decode_gap=gap)))]
 
     assert words in said[1]
+    assert f"{report.proof.weighed.decode} graphs" in said[1]
     assert not any("clock" in one for one in said)
+
+
+def test_a_rule_that_nothing_beats_is_named(report: Report) -> None:
+    found = replace(report.proof, rules=("exponential", "powers_of_two"))
+
+    prefill, decode = [*proof_sentences(replace(report, proof=found))][:2]
+
+    assert prefill.startswith("Prefill: as spaced by Gaudi (exponential). No set that was found")
+    assert decode.startswith("Decode: as spaced by vLLM Neuron (powers of two). No set that was")
 
 
 def test_a_search_that_a_clock_ended_is_said_to_have_been(report: Report) -> None:
