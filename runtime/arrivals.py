@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..bucketing import Bucket, BucketPlan
+from ..bucketing import Bucket
 from .errors import fault_text
 from .graphs import CompiledGraphs
 from .kv_cache_manager import KVCacheManager
@@ -99,23 +99,21 @@ class GraphArrivals(Arrivals):
 
     def __init__(
         self,
-        plan: BucketPlan,
+        expected: Sequence[Bucket],
         compiling: Compiling,
         *,
         graphs: CompiledGraphs,
         warm_up: WarmUp,
         runner: ModelRunner,
     ) -> None:
-        """Expect all graphs of the plan that are not there."""
+        """Expect the graphs of these buckets, none of which is there."""
         self.failures: list[str] = []
-        self._plan = plan
         self._compiling = compiling
         self._graphs = graphs
         self._warm_up = warm_up
         self._runner = runner
-        missing = [bucket for bucket in plan.buckets if bucket not in graphs.models]
         self._pending: dict[Bucket, Mapping[str, object]] = {
-            bucket: graphs.listing(bucket, plan) for bucket in missing
+            bucket: graphs.listing(bucket) for bucket in expected
         }
         self._num_news = 0
 
@@ -169,7 +167,7 @@ class GraphArrivals(Arrivals):
                 self._fail([bucket], fault_text(error))
                 return
         if is_right:
-            self._runner.use(self._plan.restricted_to(self._graphs.models))
+            self._runner.use(self._graphs.plan.restricted_to(self._graphs.models))
             return
         self._graphs.drop(bucket)
         LOG.warning(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..bucketing import PlanLimits
+from ..bucketing import BucketPlan, PlanLimits
 from ..kernels.contract import KVGroup
 from ..kernels.kernel_set import KernelSet
 from .config import Config
@@ -66,7 +66,13 @@ class Assembly:
 
 
 def assemble(
-    config: Config, model: Decoder, kernels: KernelSet, size: CacheSize, source: GraphSource
+    config: Config,
+    model: Decoder,
+    kernels: KernelSet,
+    size: CacheSize,
+    source: GraphSource,
+    *,
+    plan: BucketPlan,
 ) -> Assembly:
     """Make the caches, and graphs that ask ``source`` for their executables; compile nothing yet.
 
@@ -81,6 +87,7 @@ def assemble(
         model,
         kernels,
         cache,
+        plan=plan,
         layout=graph_layout(config, kernels, groups, has_experts=architecture.has_experts),
         sampler_features=config.sampler_features,
         max_logprobs=config.max_logprobs,

@@ -77,16 +77,25 @@ class CompiledGraphs:
         kernels: KernelSet,
         cache: KVCache,
         *,
+        plan: BucketPlan,
         layout: GraphLayout,
         sampler_features: Sequence[str],
         max_logprobs: int = 20,
         source: GraphSource | None = None,
     ) -> None:
-        """Create the set without compiling anything yet.
+        """Compile nothing yet.
 
         Args:
+            model: that they run.
+            kernels: of the target.
+            cache: that they run over.
+            plan: of all graphs that there are ever to be.
+            layout: of their inputs.
+            sampler_features: that samplers have at most.
+            max_logprobs: that samplers return at most.
             source: where executables come from; None compiles them here.
         """
+        self.plan = plan
         self.sampler_features = frozenset(sampler_features)
         self.max_logprobs = max_logprobs
         self.layout = layout
@@ -98,24 +107,17 @@ class CompiledGraphs:
         self._models: dict[Bucket, CompiledGraph] = {}
         self._samplers: dict[int, SamplerSet] = {}
         self._logits: dict[int, Tensor] = {}
+        self._copier: BlockCopier | None = None
         self.scorer: ScorerGraph | None = None
 
-    def compile(self, plan: BucketPlan, progress: Progress) -> None:
+    def compile(self, progress: Progress) -> None:
         """Compile every graph of the plan, limit graphs first, and the samplers they need.
 
         Raises:
             BackendError: a graph does not compile; names it and the setting to lower.
         """
-        self.begin(plan)
-        self.add_all(plan.buckets, progress)
-        progress("done", len(plan.buckets), len(plan.buckets))
-
-    def begin(self, plan: BucketPlan) -> None:
-        """Compile what runs beside the graphs of this plan's buckets, none of which is there."""
-        self._plan = plan
-        self.copier = BlockCopier(
-            self._cache, self._kernels, self._source, max_num_seqs=plan.decode[-1].num_seqs
-        )
+        self.add_all(self.plan.buckets, progress)
+        progress("done", len(self.plan.buckets), len(self.plan.buckets))
 
     def add_all(self, buckets: Sequence[Bucket], progress: Progress) -> None:
         """Add the graphs of buckets one by one, as ``add`` does."""
@@ -125,15 +127,16 @@ class CompiledGraphs:
             self.add(bucket)
 
     def add(self, bucket: Bucket) -> None:
-        """Compile the graph of a bucket and the samplers that it needs; all of them or none.
+        """Compile the graph of a bucket and what its steps run beside it; all of them or none.
 
         Raises:
             BackendError: one does not compile; names it and the setting to lower.
             SetError: one is not there, and may not be compiled.
         """
         try:
+            self._copier = self._copier or self._compile_copier()
             model = self.build(bucket, self._source)
-            self._compile_readers(bucket, self._sampler_shape(bucket, self._plan))
+            self._compile_readers(bucket)
         except (RuntimeError, MemoryError) as error:
             raise BackendError(_compile_failure(bucket, error)) from error
         self._models[bucket] = model
@@ -146,18 +149,18 @@ class CompiledGraphs:
         """
         self._kernels.settle()
 
-    def listing(self, bucket: Bucket, plan: BucketPlan) -> dict[str, Key]:
-        """Return names and keys of all graphs that steps of a bucket of this plan run."""
-        shape = self._sampler_shape(bucket, plan)
+    def listing(self, bucket: Bucket) -> dict[str, Key]:
+        """Return names and keys of the graphs that only steps of some buckets run, of this one."""
+        shape = self._sampler_shape(bucket)
         listed = {bucket.label: graph_key(bucket, self.layout)}
         if isinstance(bucket, ScoreBucket):
             return listed | {scorer_name(shape): scorer_key(shape)}
         variants = sampler_variants(self.sampler_features)
         return listed | {sampler_name(shape, one): sampler_key(shape, one) for one in variants}
 
-    def copy_listing(self, plan: BucketPlan) -> dict[str, Key]:
-        """Return names and keys of the graphs that copy blocks."""
-        size, groups = plan.decode[-1].num_seqs, range(len(self._cache.groups))
+    def copy_listing(self) -> dict[str, Key]:
+        """Return names and keys of the graphs that copy blocks, before steps of all buckets."""
+        size, groups = self.plan.decode[-1].num_seqs, range(len(self._cache.groups))
         return {copy_name(group, size): copy_key(group, size) for group in groups}
 
     @property
@@ -169,6 +172,12 @@ class CompiledGraphs:
     def models(self) -> Mapping[Bucket, CompiledGraph]:
         """The model graph of each bucket."""
         return self._models
+
+    @property
+    def copier(self) -> BlockCopier:
+        """Copies blocks before a step; is there as soon as any graph of a bucket is."""
+        assert self._copier is not None, "no graph was added"
+        return self._copier
 
     @property
     def samplers(self) -> Collection[SamplerGraph]:
@@ -216,13 +225,18 @@ class CompiledGraphs:
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return CompiledGraph(bucket, spec, arrays, logits, run)
 
-    def _sampler_shape(self, bucket: Bucket, plan: BucketPlan) -> SamplerShape:
+    def _compile_copier(self) -> BlockCopier:
+        max_num_seqs = self.plan.decode[-1].num_seqs
+        return BlockCopier(self._cache, self._kernels, self._source, max_num_seqs=max_num_seqs)
+
+    def _sampler_shape(self, bucket: Bucket) -> SamplerShape:
         rows, vocab_size = num_logits_rows(bucket, self.layout), self._model.architecture.vocab_size
-        max_model_len = max(one.context_len for one in plan.buckets)
+        max_model_len = max(one.context_len for one in self.plan.buckets)
         return SamplerShape(rows, vocab_size, max_model_len, self.max_logprobs)
 
-    def _compile_readers(self, bucket: Bucket, shape: SamplerShape) -> None:
+    def _compile_readers(self, bucket: Bucket) -> None:
         """Compile what reads the logits of the bucket's graph, where it is not there yet."""
+        shape = self._sampler_shape(bucket)
         rows, logits_RV = shape.rows, self._logits_buffer(shape.rows)
         if isinstance(bucket, ScoreBucket):
             self.scorer = compile_scorer(self._kernels, self._source, logits_RV, shape)

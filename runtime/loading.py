@@ -22,8 +22,8 @@ from .compiled_set.native_library import library_of
 from .config import Config
 from .counted_engine import engine_of
 from .engine import Engine, EngineLimits
+from .engine_start import choose_start
 from .errors import ConfigError
-from .graph_supply import choose_start
 from .graphs import CompiledGraphs, Progress
 from .kv_cache import CacheSize, KVCache, sized
 from .kv_cache_dtype import cache_scales
@@ -104,10 +104,10 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
         kv_scales=scales,
         folder=folder,
     )
-    parts = assemble(config, model, kernels, cache_size, start.source)
+    parts = assemble(config, model, kernels, cache_size, start.source, plan=plan)
     watch.end("KV cache")
     warm_up = _warm_up(parts, plan, model)
-    start.compile(parts.graphs, plan, warm_up, progress)
+    start.compile(parts.graphs, warm_up, progress)
     watch.end("graphs")
     warm_up.run()
     watch.end("warm-up")
@@ -116,7 +116,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     if not warm_up.report.is_invariant:
         LOG.warning("%s", warm_up.report)
     runner = ModelRunner(plan.restricted_to(parts.graphs.models), parts.graphs, parts.graphs.layout)
-    arrivals = start.arrivals(plan, graphs=parts.graphs, warm_up=warm_up, runner=runner)
+    arrivals = start.arrivals(parts.graphs, warm_up=warm_up, runner=runner)
     engine = _engine(
         config, source, runner, parts.groups, _policies(config, plan, limits), arrivals
     )

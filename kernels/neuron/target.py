@@ -26,7 +26,7 @@ class NeuronKernels(ReferenceKernels):
 
         kernels = NeuronKernels("trn2")
         model = build_model(config, architecture, kernels, tensors_without_memory(...), scales)
-        ...assemble(config, model, kernels, size, source)
+        ...assemble(config, model, kernels, size, source, plan=plan)
         program = torch.export.export(graph.module, tuple(graph.inputs), strict=False)
 
     A captured graph has one node per operator of ``noria_neuron`` (``operators.OPERATORS`` says

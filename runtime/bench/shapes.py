@@ -88,10 +88,11 @@ def bench_shapes(config: str | Path, options: ShapesOptions, *, progress: Progre
     limits = limits_of(settings, kernels)
     sizes = chosen_sizes(settings, options, limits)
     compiled = _CompileTimes(kernels)
-    parts, plan = _assemble(settings, kernels, source, _plan(settings, sizes, limits), compiled)
+    plan = _plan(settings, sizes, limits)
+    parts = _assemble(settings, kernels, source, plan, compiled)
     num_graphs = len(plan.buckets)
     total = num_graphs + options.num_rounds + 1  # one round does not count
-    parts.graphs.compile(plan, lambda label, done, _: progress(label, done, total))
+    parts.graphs.compile(lambda label, done, _: progress(label, done, total))
     steps = _Steps(plan, parts, source.architecture.vocab_size)
     shapes = shapes_of(sizes, max_model_len=settings.max_model_len, fits=steps.fits)
     watch = CpuWatch(os.getpid())
@@ -154,7 +155,7 @@ def _assemble(
     source: LoadedModel,
     plan: BucketPlan,
     compiled: GraphSource,
-) -> tuple[Assembly, BucketPlan]:
+) -> Assembly:
     architecture = source.architecture
     check_model_len(config, architecture)
     check_weights_fit(config, architecture)
@@ -162,7 +163,7 @@ def _assemble(
     scales = cache_scales(config, source)
     model = build_model(config, architecture, kernels, source.tensors, scales)
     size = resolve_cache_size(config, architecture)
-    return assemble(config, model, kernels, size, compiled), plan
+    return assemble(config, model, kernels, size, compiled, plan=plan)
 
 
 def _software(kernels: KernelSet) -> Mapping[str, str]:

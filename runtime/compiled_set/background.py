@@ -9,11 +9,11 @@ from functools import partial
 
 from ..errors import SetError, fault_text
 from .graph_states import GraphState, State
-from .graph_store import GraphStore
 from .tracing import Recipe
 from .worker import Worker
 from .worker_count import count_workers
 from .workers import SetCompiler
+from .writable_set import WritableSet
 
 LOG = logging.getLogger(__name__)
 NICENESS = 5
@@ -34,7 +34,7 @@ class BackgroundCompiler:
         problem: why nothing more is compiled, if that is so before all is done.
     """
 
-    def __init__(self, store: GraphStore, recipe: Recipe) -> None:
+    def __init__(self, store: WritableSet, recipe: Recipe) -> None:
         """Prepare to compile the graphs of a recipe into a set."""
         self.ready: frozenset[str] = frozenset()
         self.failed: dict[str, str] = {}

@@ -10,8 +10,8 @@ from ...kernels.kernel_set import KernelSet
 from ..errors import SetError
 from ..graph_source import CompileHere, EngineGraph, GraphSource, Run
 from .folder import SetFolder
-from .graph_store import GraphStore
 from .key import Key, key_differences
+from .writable_set import WritableSet
 
 LOG = logging.getLogger(__name__)
 NUM_SHOWN = 5
@@ -92,7 +92,7 @@ class FromLocalSet(GraphSource):
         may_compile: whether a graph that is not there is compiled; else asking for it is an error.
     """
 
-    def __init__(self, store: GraphStore, kernels: KernelSet) -> None:
+    def __init__(self, store: WritableSet, kernels: KernelSet) -> None:
         """Load and compile with these kernels."""
         self.store = store
         self.may_compile = True
@@ -148,12 +148,12 @@ class FromLocalSet(GraphSource):
         return self._kernels.load(data, graph.module, graph.inputs, graph.outputs)
 
 
-def _is_listed(store: GraphStore, name: str) -> bool:
+def _is_listed(store: WritableSet, name: str) -> bool:
     graph = store.manifest.graphs.get(name)
     return graph is not None and graph.status == "done"
 
 
-def _load(store: GraphStore, graph: EngineGraph, kernels: KernelSet) -> Run:
+def _load(store: WritableSet, graph: EngineGraph, kernels: KernelSet) -> Run:
     """Return the executable that a set has for exactly this graph.
 
     Raises:

@@ -72,9 +72,9 @@ class Tracer:
         model = build_model(config, recipe.architecture, self._kernels, tensors, recipe.kv_scales)
         self._found = _Recorder()
         size = CacheSize(recipe.num_blocks, "of the set")
-        parts = assemble(config, model, self._kernels, size, self._found)
         self._plan = bucket_plan(config, limits_of(config, self._kernels))
-        parts.graphs.compile(self._plan, _no_progress)
+        parts = assemble(config, model, self._kernels, size, self._found, plan=self._plan)
+        parts.graphs.compile(_no_progress)
 
     @property
     def graphs(self) -> tuple[ListedGraph, ...]:

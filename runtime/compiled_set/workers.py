@@ -12,11 +12,11 @@ from typing import Protocol
 from ..errors import SetError
 from .claims import Release, claimant
 from .graph_states import GraphState, Report, State
-from .graph_store import GraphStore
 from .key import key_digest
 from .manifest import GraphEntry, Manifest
 from .tracing import Recipe, list_graphs
 from .worker import Message, NotReady, Traced, Worker
+from .writable_set import WritableSet
 
 LOG = logging.getLogger(__name__)
 POLL_S = 0.2
@@ -60,7 +60,7 @@ class SetCompiler:
     """
 
     def __init__(
-        self, folder: GraphStore, recipe: Recipe, report: Report, start: StartWorker = Worker
+        self, folder: WritableSet, recipe: Recipe, report: Report, start: StartWorker = Worker
     ) -> None:
         """Find which graphs there are.
 

@@ -101,7 +101,7 @@ class Arriving:
 
     def announce(self, *buckets: Bucket) -> None:
         """Say that all graphs of these buckets are there."""
-        names = [name for one in buckets for name in self.graphs.listing(one, self.tiny.plan)]
+        names = [name for one in buckets for name in self.graphs.listing(one)]
         self.compiling.ready |= frozenset(names)
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Request:
@@ -134,9 +134,7 @@ class Workshop:
         self.kernels = CpuKernels()
         self.tiny = build_engine(shape, kernels=self.kernels, dtype=torch.float32)
         self.store = LocalSet(folder, key={"test": 1}, num_blocks=())
-        self._graphs(FromLocalSet(self.store, self.kernels)).compile(
-            self.tiny.plan, lambda *now: None
-        )
+        self._graphs(FromLocalSet(self.store, self.kernels)).compile(lambda *now: None)
 
     def engine(
         self, buckets: Sequence[Bucket] | None = None, change: Change = lambda name, run: run
@@ -146,7 +144,6 @@ class Workshop:
         source = FromLocalSet(self.store, self.kernels)
         source.may_compile = False
         graphs = self._graphs(Changed(source, change))
-        graphs.begin(plan)
         first = plan.limits if buckets is None else buckets
         graphs.add_all([one for one in plan.buckets if one in first], lambda *now: None)
         vocab_size = tiny.model.architecture.vocab_size
@@ -157,7 +154,8 @@ class Workshop:
         runner = ModelRunner(plan.restricted_to(graphs.models), graphs, graphs.layout)
         kv_cache = KVCacheManager(tiny.cache.groups, max_query_len=tiny.shape.tokens[-1])
         compiling = Announced()
-        arrivals = GraphArrivals(plan, compiling, graphs=graphs, warm_up=warm_up, runner=runner)
+        later = [bucket for bucket in plan.buckets if bucket not in graphs.models]
+        arrivals = GraphArrivals(later, compiling, graphs=graphs, warm_up=warm_up, runner=runner)
         fill = fill_policy(tiny.shape, tiny.shape.tokens[-1])
         score = fill_policy(tiny.shape, tiny.shape.tokens[0])
         policies = {Phase.PREFILL: fill, Phase.SCORE: score}
@@ -177,6 +175,7 @@ class Workshop:
             self.tiny.model,
             self.kernels,
             self.tiny.cache,
+            plan=self.tiny.plan,
             layout=self.tiny.graphs.layout,
             sampler_features=self.tiny.shape.sampler_features,
             max_logprobs=5,

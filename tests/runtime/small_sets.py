@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from noria.runtime.compiled_set.folder import SetFolder
-from noria.runtime.compiled_set.graph_store import GraphStore
 from noria.runtime.compiled_set.manifest import MANIFEST
+from noria.runtime.compiled_set.writable_set import WritableSet
 
 KEY: Mapping[str, object] = {"architecture": {"num_heads": 4}, "target": "cpu"}
 NUM_BLOCKS = (64,)
@@ -35,7 +35,7 @@ def begin(path: Path) -> SetFolder:
     return SetFolder.prepare(path, key=KEY, num_blocks=NUM_BLOCKS)
 
 
-def add_graph(folder: GraphStore, name: str, data: bytes, version: int = 1) -> None:
+def add_graph(folder: WritableSet, name: str, data: bytes, version: int = 1) -> None:
     folder.publish(name, data, key=graph_key(name, version), seconds=1.5, peak_bytes=2**20)
 
 

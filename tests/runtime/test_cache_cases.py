@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from noria.runtime import model_inputs, warmup
 from noria.runtime.block_table import BlockTable
 from noria.runtime.errors import RequestError
 from noria.runtime.graph_spec import GraphLayout, GroupLayout, graph_spec
+from noria.runtime.graphs import CompiledGraphs
 from noria.runtime.kv_cache_manager import KVCacheManager
 from noria.runtime.model_inputs import fill_step
 from noria.runtime.sampling_params import SamplingParams
@@ -192,9 +194,16 @@ def make_wide_engine(make_engine, make_shape, kernels):
         num_speculative_tokens=7,
     )
     plan = plan_buckets(limits, BucketLists(shape.tokens, shape.seqs))
-    tiny.graphs._models.clear()
-    tiny.graphs.compile(plan, lambda label, index, total: None)
-    return tiny
+    graphs = CompiledGraphs(
+        tiny.model,
+        kernels,
+        tiny.cache,
+        plan=plan,
+        layout=tiny.graphs.layout,
+        sampler_features=shape.sampler_features,
+    )
+    graphs.compile(lambda label, index, total: None)
+    return replace(tiny, graphs=graphs)
 
 
 def warm(tiny) -> bool:

@@ -24,11 +24,19 @@ from local_sets import (
 )
 
 from noria.kernels.cpu import CpuKernels
-from noria.runtime import LLM
+from noria.runtime import LLM, engine_start
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.local_cache import cached_sets
 from noria.runtime.compiled_set.native_library import LIBRARY
 from noria.runtime.errors import SetError
+
+LONG_S = 1e9
+"""That a worker takes to start: all is compiled before serving, on a busy machine too."""
+
+
+@pytest.fixture(autouse=True)
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_start, "WORKER_START_S", LONG_S)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +55,7 @@ def filled(plain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("local") / "sets"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NORIA_SETS", str(root))
+        patch.setattr(engine_start, "WORKER_START_S", LONG_S)
         llm = LLM(SETTINGS)
         assert tokens_of(llm) == plain
         assert num_compilations(llm) == NUM_GRAPHS
@@ -109,7 +118,8 @@ def test_e04_configurations_of_one_set_do_not_take_its_graphs_from_each_other(se
 
 START = """
 import json, sys
-from noria.runtime import LLM, SamplingParams
+from noria.runtime import LLM, SamplingParams, engine_start
+engine_start.WORKER_START_S = 1e9
 llm = LLM(json.loads(sys.argv[1]))
 greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 outputs = llm.generate(json.loads(sys.argv[2]), greedy)

@@ -25,7 +25,7 @@ from local_sets import (
     warnings_in,
 )
 
-from noria.runtime import LLM, graph_start
+from noria.runtime import LLM, engine_start
 from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.leftovers import strays
@@ -51,7 +51,7 @@ def plain() -> Iterator[list[tuple[int, ...]]]:
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of local sets with none in it; however little there is to compile is left."""
     monkeypatch.setenv("NORIA_SETS", str(tmp_path / "sets"))
-    monkeypatch.setattr(graph_start, "WORKER_START_S", -1.0)
+    monkeypatch.setattr(engine_start, "WORKER_START_S", -1.0)
     return tmp_path / "sets"
 
 
@@ -115,7 +115,7 @@ def test_e05_a_damaged_entry_that_workers_compile_again_is_named(
 def test_little_is_compiled_before_serving(
     root: Path, plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_start, "WORKER_START_S", 1e9)
+    monkeypatch.setattr(engine_start, "WORKER_START_S", 1e9)
 
     llm = LLM(SETTINGS)
 
@@ -126,7 +126,7 @@ def test_little_is_compiled_before_serving(
 def test_without_memory_for_a_worker_all_is_compiled_before_serving(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_start, "free_memory_bytes", lambda: 2**28)
+    monkeypatch.setattr(engine_start, "free_memory_bytes", lambda: 2**28)
 
     llm = LLM(SETTINGS)
 
@@ -214,9 +214,9 @@ def test_what_was_compiled_before_closing_is_kept(root: Path, plain) -> None:
 
 SCRIPT = """
 import json, os, signal, sys
-from noria.runtime import LLM, SamplingParams, graph_start
+from noria.runtime import LLM, SamplingParams, engine_start
 from noria.runtime.compiled_set import worker
-graph_start.WORKER_START_S = -1.0
+engine_start.WORKER_START_S = -1.0
 start = worker.start_process
 def noted(niceness):
     made = start(niceness)

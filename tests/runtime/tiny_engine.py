@@ -208,11 +208,12 @@ def build_engine(
         model,
         kernels,
         cache,
+        plan=plan,
         layout=layout,
         sampler_features=shape.sampler_features,
         source=source,
     )
-    graphs.compile(plan, lambda label, index, total: None)
+    graphs.compile(lambda label, index, total: None)
     kv_cache = KVCacheManager(groups, max_query_len=shape.max_prefill_tokens)
     policies = {Phase.PREFILL: shape.policy(kernels.prefill_tile)}
     if plan.score:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from noria.runtime import graph_start
+from noria.runtime import engine_start
 from noria.runtime.compiled_set.folder import SetFolder
 
 Run = Callable[..., Result]
@@ -44,7 +44,7 @@ def test_compile_fills_the_local_set_and_says_where(
     start_s: float,
 ) -> None:
     monkeypatch.setenv("NORIA_SETS", str(tmp_path / "sets"))
-    monkeypatch.setattr(graph_start, "WORKER_START_S", start_s)
+    monkeypatch.setattr(engine_start, "WORKER_START_S", start_s)
     config = make_config("cpu.yaml", backend="cpu", dtype="float32")
 
     first, again = run("compile", config), run("compile", config)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from noria.runtime import LLM, graph_start
+from noria.runtime import LLM, engine_start
 from noria.runtime.compiled_set.folder import SetFolder
 
 Run = Callable[..., Result]
@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of local sets with none in it; all but the limit graphs is left to workers."""
     monkeypatch.setenv("NORIA_SETS", str(tmp_path / "sets"))
-    monkeypatch.setattr(graph_start, "WORKER_START_S", -1.0)
+    monkeypatch.setattr(engine_start, "WORKER_START_S", -1.0)
     return tmp_path / "sets"
 
 

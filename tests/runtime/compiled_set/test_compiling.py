@@ -104,8 +104,9 @@ def test_a_tracer_without_weights_traces_what_an_engine_has() -> None:
     loaded = open_model(config.model)
     model = build_model(config, loaded.architecture, kernels, loaded.tensors, None)
     here = TraceHere(kernels)
-    parts = assemble(config, model, kernels, CacheSize((17,), ""), here)
-    parts.graphs.compile(bucket_plan(config, limits_of(config, kernels)), lambda *now: None)
+    plan = bucket_plan(config, limits_of(config, kernels))
+    parts = assemble(config, model, kernels, CacheSize((17,), ""), here, plan=plan)
+    parts.graphs.compile(lambda *now: None)
 
     tracer = Tracer(pickle.loads(pickle.dumps(recipe_of(config))))
 

@@ -93,8 +93,9 @@ class Starts:
         kernels = cast(KernelSet, watched)
         source = choose_source(folder, folder.manifest.key, kernels, may_compile=may_compile)
         size = CacheSize(folder.manifest.num_blocks, "of the set")
-        graphs = assemble(self.config, self.model, self.kernels, size, source).graphs
-        graphs.compile(self.plan, lambda *now: None)
+        parts = assemble(self.config, self.model, self.kernels, size, source, plan=self.plan)
+        graphs = parts.graphs
+        graphs.compile(lambda *now: None)
         return watched, graphs
 
 

@@ -73,7 +73,8 @@ def test_all_code_that_makes_graphs_is_part_of_the_key(family: str) -> None:
         decoder = build_model(config, architecture, kernel_set, tensors, None)
         size = CacheSize((9,) * len(kv_groups(config, architecture)), "a test's")
         source = Tracing(kernel_set)
-        assemble(config, decoder, kernel_set, size, source).graphs.compile(plan, lambda *_: None)
+        parts = assemble(config, decoder, kernel_set, size, source, plan=plan)
+        parts.graphs.compile(lambda *_: None)
     finally:
         sys.setprofile(None)
 

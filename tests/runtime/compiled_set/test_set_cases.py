@@ -66,8 +66,9 @@ def makes() -> Callable[[int], Make]:
         decode = DecodeBucket(2, plan.decode[-1].context_len, query_len=1 + num_drafts)
 
         def make(source: GraphSource) -> CompiledGraphs:
-            graphs = assemble(config, model, kernels, CacheSize((9,), "given"), source).graphs
-            graphs.compile(BucketPlan(plan.prefill, (decode,)), lambda *now: None)
+            size, own = CacheSize((9,), "given"), BucketPlan(plan.prefill, (decode,))
+            graphs = assemble(config, model, kernels, size, source, plan=own).graphs
+            graphs.compile(lambda *now: None)
             return graphs
 
         return make

@@ -89,9 +89,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tracing = kernels.for_tracing()
     tensors = tensors_without_memory(architecture, torch.float32)
     model = build_model(config, architecture, tracing, tensors, None)
-    parts = assemble(config, model, tracing, size, Publisher(tracing, folder))
     plan = bucket_plan(config, limits_of(config, tracing))
-    parts.graphs.compile(plan, lambda label, index, total: None)
+    parts = assemble(config, model, tracing, size, Publisher(tracing, folder), plan=plan)
+    parts.graphs.compile(lambda label, index, total: None)
     return path
 
 

@@ -12,7 +12,7 @@ from .claims import Release
 from .manifest import Manifest
 
 
-class GraphStore(Protocol):
+class WritableSet(Protocol):
     """A compiled set that is read and filled: ``SetFolder``, or a ``LocalSet``."""
 
     @property
