@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner, Result
+from plan_commands import write_inputs
 
 from noria.runtime.cli import main
 
@@ -82,6 +83,14 @@ def make_config(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def config(make_config: Callable[..., Path]) -> Path:
     return make_config()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be in a folder with what plans are made from: a configuration, its costs and a trace."""
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
