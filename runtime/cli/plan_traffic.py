@@ -47,6 +47,7 @@ def plan_for_traffic(config: Path, given: Mapping[str, Any]) -> None:
     settings, running = _settings(config)
     options = _options(given)
     if given["trace"] is not None and given["traffic"] is None and holds_counters(given["trace"]):
+        _refuse_of_requests(given)
         counters = read_counters_file(given["trace"])
         task, name = (
             plan_task(settings, None, options, counters=counters, running=running),
@@ -85,6 +86,14 @@ def _check_outputs(config: Path, given: Mapping[str, Any]) -> None:
             if used is not None and path.resolve() == Path(used).resolve():
                 raise UserMistake(f"--{name}: {path} is the file of {other}; name another")
         taken[f"--{name}"] = path
+
+
+def _refuse_of_requests(given: Mapping[str, Any]) -> None:
+    """Refuse what selects or changes single requests, where only steps are known."""
+    for name in ("head", "scale"):
+        if given[name]:
+            path = given["trace"]
+            raise UserMistake(f"--{name}: {path} holds counted steps, not single requests")
 
 
 def _settings(path: Path) -> tuple[Config, CountedEngine | None]:
