@@ -13,7 +13,7 @@ import click
 
 from .amounts import Duration, duration_text
 from .failures import UserMistake
-from .tables import format_table, percent, waste_text
+from .tables import format_table, percent, seconds_text, waste_text
 
 if TYPE_CHECKING:
     from ...bucketing.planner.drift import Drift
@@ -69,7 +69,7 @@ def _as_text(found: Drift, plan: Path, notes: Sequence[str]) -> str:
             str(one.num_graphs),
             waste_text(one.prefill_waste, one.prefill_time_waste),
             waste_text(one.decode_waste, one.decode_time_waste),
-            f"{one.seconds:,.1f}",
+            seconds_text(one.seconds),
         )
         for name, one in ((str(plan), found.running), ("made afresh", found.fresh))
     ]

@@ -12,7 +12,7 @@ from ...bucketing.planner.planner import Planned
 from ...bucketing.traces.oddities import requests_text
 from ..plan_making import SMALL_GAIN, MadePlan
 from .amounts import duration_text
-from .tables import format_table, percent, size_text, waste_text
+from .tables import format_table, percent, seconds_text, size_text, waste_text
 
 HEADER = ("", "graphs", "prefill waste", "decode waste", "seconds", "compile")
 READY_SHARE = 0.02
@@ -81,7 +81,7 @@ def _row(made: MadePlan, name: str, found: Outcome) -> tuple[str, ...]:
         str(found.num_graphs),
         waste_text(found.prefill_waste, found.prefill_time_waste),
         decode if has_decode else "not known",
-        f"{found.seconds:,.1f}",
+        seconds_text(found.seconds),
         duration_text(found.wall_s),
     )
 

@@ -39,6 +39,15 @@ def waste_text(share: float, time_share: float) -> str:
     return f"{percent(max(0.0, share))} ({percent(max(0.0, time_share))})"
 
 
+def seconds_text(seconds: float) -> str:
+    """Return seconds of a column that stays seconds: three digits where they are few.
+
+    >>> seconds_text(1234.56), seconds_text(10.0), seconds_text(0.12345), seconds_text(0.0)
+    ('1,234.6', '10.0', '0.123', '0')
+    """
+    return f"{seconds:,.1f}" if seconds >= 10 else f"{seconds:.3g}"
+
+
 def size_text(num_bytes: int) -> str:
     """Return bytes as text.
 

@@ -13,7 +13,7 @@ import click
 from .amounts import Duration, Number, duration_text
 from .failures import UserMistake
 from .plan_options import FAMILIES
-from .tables import format_table, waste_text
+from .tables import format_table, seconds_text, waste_text
 
 if TYPE_CHECKING:
     from ...bucketing.planner.outcome import Outcome
@@ -120,7 +120,7 @@ def _cells(name: str, found: Outcome, base: float) -> tuple[str, ...]:
         str(found.num_graphs),
         waste_text(found.prefill_waste, found.prefill_time_waste),
         waste_text(found.decode_waste, found.decode_time_waste),
-        f"{found.seconds:,.1f}",
+        seconds_text(found.seconds),
         f"{change:+.1%}",
         duration_text(found.wall_s),
     )
