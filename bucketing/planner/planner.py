@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from ..buckets import Bucket
 from ..plan_file import PlanFile
+from ..sets.prefill import fewest_sizes, least_ratio
 from .budget import Bill, BudgetError, Option, bills, choose, fits, pareto
-from .candidates import Weighed
+from .candidates import Weighed, size_candidates
 from .evaluation import Shapes, real_seconds
 from .options import Chooser
 from .order import WarmUpPoint, warm_up_order
@@ -62,9 +63,10 @@ def make_plan(problem: Problem) -> Planned:
     """Return the best plan that was found for a problem.
 
     Raises:
-        BudgetError: no plan keeps within the budget.
+        BudgetError: no plan keeps within the budget, or prefill sizes the ratio.
         ValueError: the trace cannot be simulated, see ``simulate``.
     """
+    _check_ratio(problem)
     before = _choose(problem, RealShapes(problem.costs))
     after = before
     if problem.steps is None:
@@ -91,6 +93,21 @@ def make_plan(problem: Problem) -> Planned:
         is_cut_short=last.is_cut_short,
         weighed=_chooser(problem, 1.0).weighed(last.plan.policy, last.steps.decode),
     )
+
+
+def _check_ratio(problem: Problem) -> None:
+    """Refuse a ratio that no set keeps for all lengths: sets would keep it for the largest."""
+    settings, sizes = problem.settings, size_candidates(problem.limits, problem.settings)
+    ratio, most = settings.max_ratio, settings.max_num_graphs
+    if ratio is None or settings.policy == "cover" or most < 2:
+        return
+    fewest = fewest_sizes(sizes, ratio)
+    if fewest > most:
+        raise BudgetError(
+            f"a guard-rail of {ratio:g} takes {fewest:,} prefill graphs from {sizes[0]:,} to "
+            f"{sizes[-1]:,} tokens; {most} are the most of a plan, which keep "
+            f"{least_ratio(sizes, most):g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ ratio needs it. Then an engine that takes the fastest does better than said here
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -86,9 +87,10 @@ def best_sizes(
         seconds: of a step of each, in any order ``[n]``.
         max_num: most sizes, the limit and the must-haves included.
         must_have: candidates that are in every set.
-        max_ratio: of neighbours in a set, so that no step above the smallest size is padded to
-            more than this multiple. Nothing is asked of the smallest size, so a further size may
-            then save more than the one before it.
+        max_ratio: of neighbours in a set that have candidates between them, so that no step above
+            the smallest size is padded to more than this multiple, as far as candidates allow.
+            Nothing is asked of the smallest size, so a further size may then save more than the
+            one before it.
         fees: in seconds, of having each, not negative ``[n]``; None is none.
 
     Raises:
@@ -135,10 +137,35 @@ def best_with_fees(
     (1024,)
     """
     choice = _Choice.of(demand, candidates, seconds, fees, must_have, max_ratio)
-    values, before = choice.rules.cheapest()
-    if values[-1] == inf:
-        raise ValueError(choice.why_none(len(candidates)))
+    _, before = choice.rules.cheapest()
     return choice.set_of(_walk([before] * len(before)))
+
+
+def fewest_sizes(candidates: Ints, max_ratio: float) -> int:
+    """Return how many sizes it takes to keep a ratio from the smallest candidate to the limit.
+
+    >>> fewest_sizes(np.array([1, 2, 3, 4, 8]), 2.0), fewest_sizes(np.array([1, 2, 3, 4, 8]), 1.5)
+    (4, 5)
+    """
+    place, num, last = 0, 1, len(candidates) - 1
+    farthest = np.searchsorted(candidates, candidates * max_ratio, side="right") - 1
+    while place < last:
+        place = max(place + 1, int(farthest[place]))
+        num += 1
+    return num
+
+
+def least_ratio(candidates: Ints, max_num: int) -> float:
+    """Return the smallest ratio, in hundredths, that ``max_num`` sizes keep, at least 2.
+
+    >>> least_ratio(np.array([1, 2, 3, 4, 8]), 4)
+    1.51
+    """
+    hundredths = range(101, 100 * int(candidates[-1]) // int(candidates[0]) + 101)
+    at = bisect_left(
+        hundredths, True, key=lambda one: fewest_sizes(candidates, one / 100) <= max_num
+    )
+    return hundredths[at] / 100
 
 
 def at_most(sets: Sequence[SizeSet], max_num: int) -> SizeSet:
@@ -219,8 +246,6 @@ class _Choice:
         rules = self.rules
         counting = ChainRules(zero, zero, [1.0] * num, rules.first_before, rules.last_first)
         fewest = counting.cheapest()[0][-1]
-        if fewest == inf:
-            return f"{self.constraint}: the candidates lie too far apart for any set"
         return f"{self.constraint} takes at least {fewest:.0f} sizes, max_num is {max_num}"
 
 
@@ -258,7 +283,8 @@ def _first_before(candidates: Ints, needed: Ints, max_ratio: float | None) -> li
     if max_ratio is not None:
         if not max_ratio > 1:
             raise ValueError(f"max_ratio must be above 1, got {max_ratio}")
-        first = np.maximum(first, np.searchsorted(candidates * max_ratio, candidates))
+        near = np.searchsorted(candidates * max_ratio, candidates)
+        first = np.maximum(first, np.minimum(near, np.maximum(index - 1, 0)))
     return [int(one) for one in first]
 
 

@@ -118,6 +118,25 @@ def test_a_budget_that_is_too_small_is_refused() -> None:
         make_plan(problem(budget=Budget(max_num_graphs=1)))
 
 
+@pytest.mark.parametrize("policy", ["auto", "fill"])
+def test_a_ratio_that_no_set_keeps_is_refused_with_one_that_some_do(policy: str) -> None:
+    limits = PlanLimits(2048, 8, 2048, 4, 16)
+
+    def asked(ratio: float) -> Problem:
+        rules = PlanSettings(policy=policy, max_ratio=ratio, search_s=0.1)  # type: ignore[arg-type]
+        return problem(limits=limits, settings=rules)
+
+    with pytest.raises(BudgetError) as caught:
+        make_plan(asked(1.01))
+
+    text = str(caught.value)
+    assert text.startswith("a guard-rail of 1.01 takes 128 prefill graphs from 16 to 2,048 tokens")
+    fitting = float(text.rpartition(" ")[2])
+    with pytest.raises(BudgetError, match="takes 25 prefill graphs"):
+        make_plan(asked(fitting - 0.01))
+    assert make_plan(asked(fitting)).plan.prefill
+
+
 def test_a_shorter_horizon_gives_fewer_graphs() -> None:
     counts = [
         make_plan(problem(budget=Budget(horizon_s=seconds))).bill.num_graphs

@@ -121,6 +121,8 @@ def test_a_search_ends_after_so_much_work_whatever_the_clock_says() -> None:
             clock=clock,
         )
 
+    # One exchange is work enough, then the bound is looked for once.
+    assert search(1, 0.0).total == improve(problem, start, num_looks=2).total
     totals = []
     for max_looks in range(0, 60 * num, 3 * num):
         fast, slow = search(max_looks, 0.0), search(max_looks, 1.0)
