@@ -304,7 +304,10 @@ def test_the_first_price_is_what_whatif_says_of_the_plan(
 ) -> None:
     asked = PlanSettings(policy=policy, prefix=prefix, search_s=60.0)
     costs = SavedCosts.roofline(
-        SHAPE, device_sheet("cpu"), "float32", reads=DecodeReads("live", "bucket")
+        replace(SHAPE, hidden_size=512, intermediate_size=2048, num_heads=8, head_dim=64),
+        device_sheet("cpu"),
+        "float32",
+        reads=DecodeReads("live", "bucket"),
     )
     limits = replace(LIMITS, max_num_batched_tokens=256)
     random = np.random.default_rng(0)
@@ -337,13 +340,18 @@ def test_traffic_comes_from_the_plan() -> None:
 
 
 def test_chunks_are_cut_from_what_the_plan_was_chosen_for() -> None:
-    covered = replace(small_plan(), policy="cover", chunks=((1, 16), (33, 64)))
+    covered = replace(small_plan(), policy="cover", chunks=((1, 16),))
 
     found = saved_traffic(covered)
 
     assert found is not None
     assert found.demand.prefill_shapes == STEPS.prefill_shapes
-    assert found.steps.prefill_shapes == {(10, 10, 10, 0): 3, (40, 40, 40, 0): 2}
+    assert found.steps.prefill_shapes == {
+        (10, 10, 10, 0): 3,
+        (16, 16, 16, 0): 2,
+        (16, 16, 32, 16): 2,
+        (8, 8, 40, 32): 2,
+    }
 
 
 def test_prompts_that_were_covered_are_padded() -> None:
