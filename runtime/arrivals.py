@@ -169,11 +169,7 @@ class GraphArrivals(Arrivals):
         if is_right:
             self._runner.use(self._graphs.plan.restricted_to(self._graphs.models))
             return
-        self._graphs.drop(bucket)
-        LOG.warning(
-            "graph %s is not used: the probe's logits in it are other bits than in the first one",
-            bucket.label,
-        )
+        self._warm_up.refuse(bucket)
 
     def _give_up(self, is_over: bool) -> None:
         """Forget graphs of which a part has failed, or all where nothing is compiled any more."""

@@ -124,18 +124,43 @@ class EngineStart:
         """
         graphs.compile(progress)
 
+    def check(self, graphs: CompiledGraphs, warm_up: WarmUp) -> None:
+        """Run once all graphs that are there and have not run yet, and compare their bits.
+
+        Raises:
+            ModelError: the probe's logits are not finite.
+        """
+        warm_up.run()
+
     def arrivals(self, graphs: CompiledGraphs, *, warm_up: WarmUp, runner: ModelRunner) -> Arrivals:
         """Return what brings the graphs of the plan that are not there."""
         return NoArrivals()
 
 
-class FinishedStart(EngineStart):
+class LocalStart(EngineStart):
+    """Graphs come from a local set; one of other bits than the limit graphs is not used.
+
+    Whether it arrives while others serve, is compiled before, or is there from an earlier start:
+    the next start behaves the same. Where the limit graphs differ among themselves, all are used.
+    """
+
+    def __init__(self, source: FromLocalSet) -> None:
+        """Take graphs from this set."""
+        super().__init__(source)
+        self._from_set = source
+
+    def check(self, graphs: CompiledGraphs, warm_up: WarmUp) -> None:
+        """Run them, and refuse those of other bits."""
+        super().check(graphs, warm_up)
+        warm_up.refuse_others(graphs.plan.limits)
+
+
+class FinishedStart(LocalStart):
     """All graphs are in a local set already: nothing may be compiled."""
 
     def __init__(self, source: FromLocalSet) -> None:
         """Take graphs from this set, and compile none."""
         super().__init__(source)
-        self._from_set = source
         source.may_compile = False
 
     def compile(self, graphs: CompiledGraphs, warm_up: WarmUp, progress: Progress) -> None:
@@ -155,7 +180,7 @@ class FinishedStart(EngineStart):
         super().compile(graphs, warm_up, progress)
 
 
-class FillingStart(EngineStart):
+class FillingStart(LocalStart):
     """What the local set lacks is compiled, and kept there: here, or by workers while others serve.
 
     Serving begins with the limit graphs, and what the set has, where compiling the others here
@@ -167,7 +192,6 @@ class FillingStart(EngineStart):
         """Take graphs from this set; workers compile by the recipe."""
         super().__init__(source)
         self.local_set: LocalSet = local_set
-        self._from_set = source
         self._recipe = recipe
 
     def compile(self, graphs: CompiledGraphs, warm_up: WarmUp, progress: Progress) -> None:
@@ -181,7 +205,7 @@ class FillingStart(EngineStart):
         later = [bucket for bucket in lacking if bucket not in plan.limits]
         graphs.add_all([bucket for bucket in plan.buckets if bucket not in later], progress)
         if later:
-            warm_up.run()
+            self.check(graphs, warm_up)
             if not warm_up.report.is_invariant or not self._is_long(graphs, later):
                 graphs.add_all(later, progress)
         progress("done", len(graphs.models), len(graphs.models))
@@ -189,7 +213,8 @@ class FillingStart(EngineStart):
 
     def arrivals(self, graphs: CompiledGraphs, *, warm_up: WarmUp, runner: ModelRunner) -> Arrivals:
         """Return what brings the graphs that workers compile."""
-        later = [bucket for bucket in graphs.plan.buckets if bucket not in graphs.models]
+        there = {*graphs.models, *warm_up.refused}
+        later = [bucket for bucket in graphs.plan.buckets if bucket not in there]
         if not later:
             return NoArrivals()
         self._from_set.leave_to_others(

@@ -109,7 +109,7 @@ def load_engine(config: Config, progress: Progress) -> LoadedEngine:
     warm_up = _warm_up(parts, plan, model)
     start.compile(parts.graphs, warm_up, progress)
     watch.end("graphs")
-    warm_up.run()
+    start.check(parts.graphs, warm_up)
     watch.end("warm-up")
     settle_memory(kernels)
     watch.end("rest of memory")

@@ -6,6 +6,7 @@ probe are the same bits, a request's tokens cannot depend on which bucket or bat
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from .graphs import CompiledGraph, CompiledGraphs
 from .kv_cache import KVCache
 from .probe import Probe, ProbeBlocks
 
+LOG = logging.getLogger(__name__)
 TIE_BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2}
 """Without invariance: gap of the two largest logits, as a share of the largest, above which
 tokens are still equal in every graph."""
@@ -28,12 +30,14 @@ class InvarianceReport:
     """Whether the probe's logits had the same bits in every row of every graph.
 
     ``differing`` names the graphs whose logits differ from those of the first one;
-    ``tie_bound`` is what can be promised then, see TIE_BOUNDS.
+    ``tie_bound`` is what can be promised then, see TIE_BOUNDS. ``refused`` names those that differ
+    too, and are not used.
     """
 
     num_graphs: int
     differing: tuple[str, ...]
     tie_bound: float
+    refused: tuple[str, ...] = ()
 
     @property
     def is_invariant(self) -> bool:
@@ -43,10 +47,12 @@ class InvarianceReport:
     def __str__(self) -> str:
         """Say what was found, and what a request is promised."""
         if self.is_invariant:
-            return (
+            text = (
                 f"batch invariance: yes, the probe's logits are the same bits in all "
                 f"{self.num_graphs} graphs"
             )
+            others = f"; not used, for other bits: {', '.join(self.refused)}"
+            return text + (others if self.refused else "")
         return (
             f"batch invariance: no, the probe's logits differ in {len(self.differing)} of "
             f"{self.num_graphs} graphs ({', '.join(self.differing)}); a request gets the same "
@@ -56,7 +62,11 @@ class InvarianceReport:
 
 
 class WarmUp:
-    """Runs graphs on the probe, as far as its rows need, and compares its logits bit by bit."""
+    """Runs graphs on the probe, as far as its rows need, and compares its logits bit by bit.
+
+    Attributes:
+        refused: buckets whose graphs are not used, because their bits are others.
+    """
 
     def __init__(
         self,
@@ -81,13 +91,15 @@ class WarmUp:
         self._dtype = dtype
         self._probe = Probe(cache.groups, buckets, vocab_size)
         self._expected: Tensor | None = None
-        self._agrees: dict[str, bool] = {}
+        self._agrees: dict[Bucket, bool] = {}
+        self.refused: list[Bucket] = []
 
     @property
     def report(self) -> InvarianceReport:
-        """What was found in the graphs that were run, those that ``admits`` refused left out."""
-        differing = tuple(label for label, agrees in self._agrees.items() if not agrees)
-        return InvarianceReport(len(self._agrees), differing, TIE_BOUNDS[self._dtype])
+        """What was found in the graphs that were run, and are used."""
+        differing = tuple(bucket.label for bucket, agrees in self._agrees.items() if not agrees)
+        refused = tuple(bucket.label for bucket in self.refused)
+        return InvarianceReport(len(self._agrees), differing, TIE_BOUNDS[self._dtype], refused)
 
     @property
     def num_blocks(self) -> tuple[int, ...]:
@@ -104,8 +116,8 @@ class WarmUp:
         if self._expected is not None:
             self._write_context(blocks)  # else the first graph does
         for bucket, graph in self._graphs.models.items():
-            if bucket.label not in self._agrees:
-                self._agrees[bucket.label] = self._check(graph, blocks)
+            if bucket not in self._agrees:
+                self._agrees[bucket] = self._check(graph, blocks)
         for sampler in self._graphs.samplers:
             sampler.run()
         self._graphs.copier.warm_up()
@@ -124,8 +136,25 @@ class WarmUp:
             sampler.run()
         self._cache.clear_blocks(blocks)
         if agrees:
-            self._agrees[graph.bucket.label] = True
+            self._agrees[graph.bucket] = True
         return agrees
+
+    def refuse_others(self, trusted: Collection[Bucket]) -> None:
+        """Refuse the graphs that differ, if none of the ``trusted`` ones does."""
+        differing = [bucket for bucket, agrees in self._agrees.items() if not agrees]
+        if not set(differing) & set(trusted):
+            for bucket in differing:
+                self.refuse(bucket)
+
+    def refuse(self, bucket: Bucket) -> None:
+        """Use the graph of a bucket no more, which has other bits than the first one."""
+        self._graphs.drop(bucket)
+        self._agrees.pop(bucket, None)
+        self.refused.append(bucket)
+        LOG.warning(
+            "graph %s is not used: the probe's logits in it are other bits than in the first one",
+            bucket.label,
+        )
 
     def _write_context(self, blocks: ProbeBlocks) -> None:
         first = next(iter(self._graphs.models.values()))
