@@ -44,12 +44,31 @@ def compiler() -> str:
     return path
 
 
-def counting_compiler(folder: Path) -> tuple[str, Path]:
-    """A compiler that notes each link it does."""
-    log, script = folder / "links", folder / "compiler"
-    script.write_text(
-        f'#!/bin/sh\ncase "$*" in *-shared*) echo link >> {log};; esac\nexec {compiler()} "$@"\n'
-    )
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory) -> Path:
+    """What the compiler made of the sources: a library as it was linked."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        built = build(compiler(), FAST)
+    return built
+
+
+COUNTING = """#!/bin/sh
+for last; do :; done
+case "$*" in
+*--version*) exec {compiler} --version;;
+*-shared*) echo link >> {log}; exec cp {linked} "$last";;
+*) exec touch "$last";;
+esac
+"""
+
+
+@pytest.fixture
+def counting_compiler(linked, tmp_path) -> tuple[str, Path]:
+    """A compiler that notes each link it does, and links what was linked before."""
+    log, script = tmp_path / "links", tmp_path / "compiler"
+    script.write_text(COUNTING.format(compiler=compiler(), log=log, linked=linked))
     script.chmod(0o755)
     return str(script), log
 
@@ -79,8 +98,8 @@ def test_without_home_the_cache_is_in_the_users_folder_or_nowhere(monkeypatch):
     assert len(warned) == 1
 
 
-def test_a_library_is_compiled_once_even_by_builders_at_the_same_time(cache, tmp_path):
-    path, log = counting_compiler(tmp_path)
+def test_a_library_is_compiled_once_even_by_builders_at_the_same_time(cache, counting_compiler):
+    path, log = counting_compiler
     barrier = threading.Barrier(2)
 
     def build_at_once() -> Path:
@@ -97,12 +116,14 @@ def test_a_library_is_compiled_once_even_by_builders_at_the_same_time(cache, tmp
     assert [p.name for p in first.parent.iterdir()] == ["libnoria_cpu.so"]
 
 
-def test_flags_and_compilers_do_not_share_a_library(cache, tmp_path):
-    other, _ = counting_compiler(tmp_path)
-    same_flags = build(compiler(), FAST)
+def test_flags_and_compilers_do_not_share_a_library(cache, counting_compiler, tmp_path):
+    path, log = counting_compiler
+    other = shutil.copy(path, tmp_path / "other")
+    same_flags = build(path, FAST)
 
-    assert build(compiler(), InstructionSet("unoptimized", ("-O0", "-g"))) != same_flags
+    assert build(path, InstructionSet("unoptimized", ("-O0", "-g"))) != same_flags
     assert build(other, FAST) != same_flags
+    assert log.read_text().count("link") == 3
 
 
 def test_a_compiler_that_fails_is_named_with_its_message(cache):
@@ -139,8 +160,8 @@ def test_a_full_cache_is_a_build_error_and_leaves_nothing(cache, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "changed"])
-def test_a_damaged_library_is_rebuilt_once(damage, cache, tmp_path):
-    path, log = counting_compiler(tmp_path)
+def test_a_damaged_library_is_rebuilt_once(damage, cache, counting_compiler):
+    path, log = counting_compiler
     library = build(path, FAST)
     whole = library.read_bytes()
     middle = len(whole) // 2

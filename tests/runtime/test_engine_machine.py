@@ -52,9 +52,10 @@ FUZZ = settings(
 )
 
 
-def test_any_traffic_gives_every_request_what_it_gets_alone(machine):
+@pytest.mark.parametrize("num_examples", [50, pytest.param(3000, marks=pytest.mark.long)])
+def test_any_traffic_gives_every_request_what_it_gets_alone(machine, num_examples):
     """Also F01: pools that hold one request preempt all the others; F03: nobody waits for ever."""
-    run_state_machine_as_test(machine, settings=settings(FUZZ, max_examples=150))
+    run_state_machine_as_test(machine, settings=settings(FUZZ, max_examples=num_examples))
 
     assert machine.counts["preemptions"] > 50
     assert machine.counts["copies"] > 10
@@ -62,11 +63,12 @@ def test_any_traffic_gives_every_request_what_it_gets_alone(machine):
     assert machine.counts["score"] > 10
 
 
-def test_any_plan_gives_every_request_what_it_gets_alone(machine):
+@pytest.mark.parametrize("num_examples", [25, pytest.param(600, marks=pytest.mark.long)])
+def test_any_plan_gives_every_request_what_it_gets_alone(machine, num_examples):
     """Graphs that are no product of lists, chosen by any seconds, filled by any table of chunks."""
     planned = type("Planned", (PlannedMachine,), dict(vars(machine)))
 
-    run_state_machine_as_test(planned, settings=settings(FUZZ, max_examples=60))
+    run_state_machine_as_test(planned, settings=settings(FUZZ, max_examples=num_examples))
 
     assert planned.counts["preemptions"] > 20
     assert planned.counts["chunks"] > 20
@@ -98,11 +100,6 @@ def test_compiled_graphs_give_every_request_what_it_gets_alone(machine):
     run_state_machine_as_test(compiled, settings=settings(FUZZ, max_examples=40))
 
     assert compiled.counts["preemptions"] > 10
-
-
-@pytest.mark.long
-def test_much_more_traffic_gives_every_request_what_it_gets_alone(machine):
-    run_state_machine_as_test(machine, settings=settings(FUZZ, max_examples=3000))
 
 
 def share_without_copying(monkeypatch) -> None:
