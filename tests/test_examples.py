@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,21 @@ is_fetched = pytest.mark.skipif(
 )
 
 
-def run(folder: Path, *arguments: str | Path) -> str:
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where examples keep what they compile, as users have them do, for each other."""
+    return tmp_path_factory.mktemp("sets")
+
+
+def run(folder: Path, sets: Path, *arguments: str | Path) -> str:
     """Run Python and return what it prints."""
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "NORIA_SETS": str(sets)},
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -38,16 +50,16 @@ def test_every_line_of_a_prompt_file_can_run() -> None:
 
 
 @is_fetched
-def test_questions_are_answered(tmp_path: Path) -> None:
-    assert "Paris" in run(tmp_path, ROOT / "examples" / "generate.py")
+def test_questions_are_answered(tmp_path: Path, sets: Path) -> None:
+    assert "Paris" in run(tmp_path, sets, ROOT / "examples" / "generate.py")
 
 
 @is_fetched
-def test_features_show_what_they_say(tmp_path: Path) -> None:
+def test_features_show_what_they_say(tmp_path: Path, sets: Path) -> None:
     pytest.importorskip("llguidance")
 
     *samples, stream, choice, refusal, call = run(
-        tmp_path, ROOT / "examples" / "features.py"
+        tmp_path, sets, ROOT / "examples" / "features.py"
     ).splitlines()
 
     assert len(samples) == 3
@@ -58,12 +70,12 @@ def test_features_show_what_they_say(tmp_path: Path) -> None:
 
 
 @is_fetched
-def test_requests_get_what_they_ask_for(tmp_path: Path) -> None:
+def test_requests_get_what_they_ask_for(tmp_path: Path, sets: Path) -> None:
     pytest.importorskip("llguidance")
     config = ROOT / "configs" / "smollm2-135m-sampling.yaml"
 
     command = ["-m", "noria.runtime", "generate", config, "--prompts", REQUESTS, "-o", "-"]
-    results = [json.loads(line) for line in run(tmp_path, *command).splitlines()]
+    results = [json.loads(line) for line in run(tmp_path, sets, *command).splitlines()]
 
     results.sort(key=lambda result: result["index"])
     assert [result["error"] for result in results] == [None] * 9

@@ -9,8 +9,10 @@ import pytest
 import torch
 from local_sets import num_compilations
 from plans import LIMITS, plan_data
+from thread_workers import start_thread
 
-from noria.runtime import LLM, SamplingParams
+from noria.runtime import LLM, SamplingParams, engine_start
+from noria.runtime.compiled_set import worker
 from noria.runtime.compiled_set.compiling import compile_set
 from noria.runtime.compiled_set.local_cache import cached_sets
 from noria.runtime.config import load_config, parse_config
@@ -57,6 +59,15 @@ def keep_num_threads():
     num_threads = torch.get_num_threads()
     yield
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sets(tmp_path_factory: pytest.TempPathFactory):
+    """A local set, so that what plans have alike is compiled once; all of it before serving."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NORIA_SETS", str(tmp_path_factory.mktemp("sets")))
+        patch.setattr(engine_start, "WORKER_START_S", 1e9)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +170,10 @@ def test_engines_of_several_plans_share_a_local_set(
     assert len(cached_sets(tmp_path)) == 1
 
 
-def test_a_compiled_set_holds_its_plan(cover: LLM, tmp_path: Path) -> None:
+def test_a_compiled_set_holds_its_plan(
+    cover: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "start_process", start_thread)
     config = parse_config({**SETTINGS, "buckets": COVER})
     path = tmp_path / "set"
     compile_set(config, path, workers=1)

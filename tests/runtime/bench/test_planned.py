@@ -17,6 +17,7 @@ from planned_traffic import make_config, measured, traffic, write_trace
 from noria.bucketing.costs.table import CostTable
 from noria.bucketing.plan_file import PlanFile
 from noria.bucketing.traces.trace import Trace
+from noria.runtime import engine_start
 from noria.runtime.bench import planned
 from noria.runtime.bench.planned import PlannedOptions, run_planned
 from noria.runtime.bench.planned_report import EngineRun, PhaseWork, PlannedReport
@@ -38,6 +39,15 @@ def keep_num_threads():
     num_threads = torch.get_num_threads()
     yield
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sets(tmp_path_factory: pytest.TempPathFactory):
+    """A local set, so that what plans have alike is compiled once; all of it before serving."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NORIA_SETS", str(tmp_path_factory.mktemp("sets")))
+        patch.setattr(engine_start, "WORKER_START_S", 1e9)
+        yield
 
 
 def plan_for(config: Config, trace: Trace, folder: Path, **options: Any) -> PlanFile:

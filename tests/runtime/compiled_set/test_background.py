@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from thread_workers import GRAPHS, FakeTracer, steer
 
-from noria.runtime.compiled_set import background, workers
+from noria.runtime.compiled_set import background, worker, workers
 from noria.runtime.compiled_set.background import NICENESS, BackgroundCompiler
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.local_set import LocalSet
@@ -111,6 +111,7 @@ def test_closing_stops_what_is_in_work_and_keeps_what_is_there(
         go_on.wait(LONG_S)
 
     steer(tracer, **{GRAPHS[1]: hang})
+    monkeypatch.setattr(worker, "STOP_S", 0.1)  # a thread goes on, where a process is killed
     monkeypatch.setattr(background, "count_workers", lambda wanted: WorkerCount(1, ""))
     compiler = BackgroundCompiler(local_set(tmp_path), RECIPE)
     compiler.start()
