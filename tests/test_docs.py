@@ -82,7 +82,7 @@ def test_the_python_example_runs_on_the_tiny_model(tmp_path: Path) -> None:
     code, num_replaced = re.subn(r"configs/[\w-]+\.yaml", tiny.as_posix(), example)
 
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
 
     assert num_replaced == 1

@@ -173,7 +173,7 @@ def with_processes(disk: Disk) -> dict[str, object]:
     disk.leave(73)
     command = [sys.executable, "-m", "noria.runtime", "compile", str(disk.few), "-o", str(disk.set)]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as process:
-        _, stderr = process.communicate(timeout=300)
+        _, stderr = process.communicate(timeout=600)
     wait_until_ended(process.pid)
     lines = stderr.decode().splitlines()
     return {"status": process.returncode, "last": lines[-1], "problems": problems(disk.set)}

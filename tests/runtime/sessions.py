@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 
 
 def members(session: int) -> set[int]:

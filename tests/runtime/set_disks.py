@@ -31,7 +31,7 @@ def may_mount() -> bool:
     if shutil.which("unshare") is None:
         return False
     probe = [*UNSHARE, "mount", "-t", "tmpfs", "none", "/tmp"]
-    return subprocess.run(probe, capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(probe, capture_output=True, timeout=600).returncode == 0
 
 
 def mount(*options: str) -> None:

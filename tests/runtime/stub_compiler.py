@@ -4,7 +4,7 @@
 
 Prints ``ready``, waits for a line on stdin, compiles, and prints the states of the graphs. LOG gets
 a line for each graph that is traced, ``PID NAME``. ACT is ``work``; or ``hang NAME``, to go on for
-ever with this graph.
+ever with this graph; or ``hold NAME``, to go on with it until there is a file LOG.go_on.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class LoggingTracer(FakeTracer):
         with open(log, "a") as file:
             file.write(f"{os.getpid()} {name}\n")
         time.sleep(1000 if act == f"hang {name}" else SECONDS)
+        while act == f"hold {name}" and not Path(f"{log}.go_on").exists():
+            time.sleep(SECONDS)
         return f"trace of {name}\n".encode() * 1000
 
 

@@ -15,7 +15,7 @@ from noria.runtime.errors import SetError
 from noria.runtime.graph_source import Run
 from noria.runtime.sampling_params import SamplingParams
 
-LONG_S = 60.0
+LONG_S = 600.0
 SMALL = DecodeBucket(1, 16)
 
 

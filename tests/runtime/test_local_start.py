@@ -136,7 +136,7 @@ def start(environment: dict[str, str], folder: Path) -> list[Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -8,7 +8,7 @@ import noria.runtime as runtime
 
 def run_python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     return done.stdout.strip()
 

@@ -289,7 +289,7 @@ def run(root: Path, settings: dict[str, Any], ending: str) -> tuple[int, dict[st
         capture_output=True,  # ends when the last worker has closed stderr: when it has ended
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     said: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():

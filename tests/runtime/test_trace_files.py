@@ -80,7 +80,10 @@ def test_counters_are_read_from_files(tmp_path: Path) -> None:
     assert counters.decode.weights.tolist() == [7]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=200,
+)
 @given(rest=st.binary(), at=st.integers(0, 60), byte=st.integers(0, 255))
 def test_any_gzip_file_gives_a_trace_or_an_error_of_ours(
     tmp_path: Path, rest: bytes, at: int, byte: int

@@ -21,7 +21,7 @@ def met_on(folder: Path, *kinds: str) -> dict[str, Any]:
     done = subprocess.run(
         [*UNSHARE, sys.executable, command_disks.__file__, str(folder), *kinds],
         capture_output=True,
-        timeout=300,
+        timeout=600,
         text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -195,7 +195,7 @@ def test_a_process_ends_with_that_status(
     start_noria: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     done = start_noria("check", tmp_path / "nowhere.yaml")
-    output, errors = done.communicate(timeout=300)
+    output, errors = done.communicate(timeout=600)
 
     assert (done.returncode, output, errors.count("\n")) == (2, "", 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -13,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import command_at_point
 import pytest
 import yaml
+from command_at_point import stopped_at
 from command_forks import FOUR_GRAPHS, Commands, Job
 from sessions import members, wait_until_ended
-from set_faults import FAULT_POINTS, VARIABLE
+from set_faults import FAULT_POINTS
 from small_sets import files_of
 
 from noria.runtime.compiled_set.folder import SetFolder
@@ -55,7 +54,7 @@ def whole(tiny: Path) -> Path:
     """A set that nobody was killed over, of worker processes."""
     path = tiny.parent / "whole"
     command = [sys.executable, "-m", "noria.runtime", "compile", str(tiny), "-o", str(path)]
-    subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, timeout=300)
+    subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, timeout=600)
     assert len(SetFolder.open(path).manifest.graphs) == 4
     return path
 
@@ -233,20 +232,6 @@ def test_e06_runs_at_once_end_with_one_whole_set(new: Killed, num_runs: int) -> 
         shutil.rmtree(new.path)
 
 
-def stopped_at(point: str, command: Killed) -> subprocess.Popen[bytes]:
-    """Start the command with worker processes in a session of its own, until it stops there."""
-    process = subprocess.Popen(
-        [sys.executable, command_at_point.__file__, *map(str, command.arguments)],
-        env={**os.environ, VARIABLE: point},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    return process
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize(
     "point",
@@ -256,7 +241,7 @@ def stopped_at(point: str, command: Killed) -> subprocess.Popen[bytes]:
     ],
 )
 def test_workers_of_a_run_that_is_killed_end_too(new: Killed, point: str) -> None:
-    process = stopped_at(point, new)
+    process = stopped_at(point, new.arguments)
     workers = members(process.pid) - {process.pid}
 
     process.kill()

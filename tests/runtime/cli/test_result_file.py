@@ -79,7 +79,7 @@ def test_a_closed_stdout_is_said_before_anything_is_compiled(
 ) -> None:
     arguments = ("generate", config, "--prompts", prompts, "-o", "-")
     with start_noria(*arguments, stdout=None, preexec_fn=lambda: os.close(1)) as noria:
-        _, errors = noria.communicate(timeout=120)
+        _, errors = noria.communicate(timeout=600)
 
     assert (noria.returncode, errors) == (2, "Error: -o -: stdout is closed\n")
 
@@ -96,7 +96,7 @@ def test_a_full_disk_behind_stdout_is_one_line(
         Path("/dev/full").open("w") as full,
         start_noria(*command, config, *more, stdout=full, env=environment) as noria,
     ):
-        _, errors = noria.communicate(timeout=120)
+        _, errors = noria.communicate(timeout=600)
 
     assert noria.returncode == 2
     assert errors.splitlines()[-1] == "Error: stdout: No space left on device"

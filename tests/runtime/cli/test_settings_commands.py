@@ -117,7 +117,7 @@ def test_no_torch_is_imported(config: Path, arguments: list[str]) -> None:
         "print({'torch', 'tokenizers', 'numpy'} & set(sys.modules), file=sys.stderr)"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
 
     assert (done.returncode, done.stderr) == (0, "set()\n")
 

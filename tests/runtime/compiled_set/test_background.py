@@ -17,7 +17,7 @@ from noria.runtime.compiled_set.local_set import LocalSet
 from noria.runtime.compiled_set.tracing import Recipe
 from noria.runtime.compiled_set.worker_count import WorkerCount
 
-LONG_S = 60.0
+LONG_S = 600.0
 RECIPE = cast(Recipe, SimpleNamespace())
 
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import queue
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_sets import GRAPHS, KEY, NUM_BLOCKS, add_graph, begin, contents, graph_key, small_set
 
+from noria.runtime.compiled_set import locking
 from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.manifest import MANIFEST, Manifest
 from noria.runtime.errors import DamagedFile, SetError
 
 NAME = "decode_s8_c256"
+LONG_S = 600.0
 FILE = f"graphs/{NAME}.graph"
 Damage = Callable[[Path], None]
 DAMAGES: Mapping[str, Damage] = {
@@ -96,8 +101,20 @@ def test_e08_a_graph_that_is_deleted_after_the_lookup_is_a_damaged_file(tmp_path
         add_graph(folder, NAME, b"anew")
 
 
-def test_e08_a_set_that_is_deleted_and_begun_again_while_a_writer_waits(tmp_path: Path) -> None:
+def test_e08_a_set_that_is_deleted_and_begun_again_while_a_writer_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock that the writer waits for is then no longer that of the folder."""
+    pauses: queue.SimpleQueue[float] = queue.SimpleQueue()
+    is_renewed = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        """Tell of it; it would fail where it looked while there is no folder."""
+        pauses.put(seconds)
+        is_renewed.wait(LONG_S)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(locking, "time", SimpleNamespace(sleep=sleep))
     folder = small_set(tmp_path / "set")
     second = SetFolder.open(folder.path)
     waiting = threading.Thread(target=add_graph, args=(second, "late", b"late"))
@@ -105,12 +122,13 @@ def test_e08_a_set_that_is_deleted_and_begun_again_while_a_writer_waits(tmp_path
     with ExitStack() as renewed:
         with folder.locked():
             waiting.start()
-            waiting.join(timeout=0.1)
+            pauses.get(timeout=LONG_S)
             shutil.rmtree(folder.path)
             renewed.enter_context(small_set(folder.path).locked())
-        waiting.join(timeout=0.2)
+        is_renewed.set()
+        pauses.get(timeout=LONG_S)
         assert waiting.is_alive()
-    waiting.join(timeout=30)
+    waiting.join(timeout=600)
 
     found = SetFolder.open(folder.path)
     assert found.read("late") == b"late"

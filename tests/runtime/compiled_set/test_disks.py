@@ -24,7 +24,7 @@ def met_on(disk: Path, kind: str) -> dict[str, Any]:
     done = subprocess.run(
         [*UNSHARE, sys.executable, set_disks.__file__, str(disk), kind],
         capture_output=True,
-        timeout=120,
+        timeout=600,
         text=True,
     )
     assert done.returncode == 0, done.stderr

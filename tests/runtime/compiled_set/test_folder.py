@@ -290,7 +290,7 @@ def test_threads_of_one_object_publish_all(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=600)
 
     assert {name: folder.read(name).decode() for name in names} == {n: n for n in names}
 

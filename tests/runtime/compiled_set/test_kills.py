@@ -47,7 +47,7 @@ def start(command: str, path: Path, fault: str = "") -> subprocess.Popen[bytes]:
 def kill_at(fault: str, path: Path) -> None:
     """Let a writer end at a fault point, and see that it did."""
     with start("write", path, fault) as writer:
-        writer.wait(timeout=60)
+        writer.wait(timeout=600)
     assert writer.returncode == -signal.SIGKILL
 
 

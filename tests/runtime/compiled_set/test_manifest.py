@@ -139,7 +139,7 @@ def test_bytes_are_the_same_in_every_process(seed: str) -> None:
         capture_output=True,
         check=True,
         env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-        timeout=60,
+        timeout=600,
     )
 
     files = {n: FileEntry.of(n, n.encode()) for n in "abcd"}

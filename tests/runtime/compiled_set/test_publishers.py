@@ -17,7 +17,7 @@ from noria.runtime.compiled_set.folder import SetFolder
 from noria.runtime.compiled_set.manifest import MANIFEST
 
 NUM_ROUNDS = 10
-MAX_SECONDS = 60
+MAX_SECONDS = 600
 
 
 class Reader:
@@ -47,7 +47,7 @@ def start(stack: ExitStack, *, holds_lock: bool) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    stack.callback(publisher.wait, timeout=60)
+    stack.callback(publisher.wait, timeout=600)
     stack.callback(publisher.communicate)
     assert publisher.stdout is not None
     assert publisher.stdout.readline() == "ready\n"

@@ -34,7 +34,7 @@ def running(compiler: SetCompiler) -> Iterator[threading.Thread]:
         yield thread
     finally:
         compiler.stop()
-        thread.join(60)
+        thread.join(600)
 
 
 def hidden_files(path: Path) -> list[str]:
@@ -56,12 +56,12 @@ def test_what_another_has_claimed_is_left_to_it_and_waited_for(
     release = other.claim(NAME)
     assert release is not None
     with running(compiler) as thread:
-        assert is_alone.wait(60)
+        assert is_alone.wait(600)
         was_running = thread.is_alive()
         traced = list(tracer.traced)
         other.publish(NAME, b"theirs", key={"kind": NAME}, seconds=2.0, peak_bytes=5)
         release()
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive()
 
     assert was_running
@@ -86,9 +86,9 @@ def test_no_worker_starts_while_others_have_claimed_all_that_is_missing(
     compiler = compiler_of(tmp_path / "set", report)
     releases = [take_claim(tmp_path / "set", name) for name in GRAPHS]
     with running(compiler) as thread:
-        assert is_waiting.wait(60)
+        assert is_waiting.wait(600)
         compiler.stop()
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive()
 
     assert set(reported) == {0}
@@ -248,17 +248,22 @@ def check_stub_set(path: Path) -> None:
 
 
 def test_e06_four_processes_trace_each_graph_of_one_set_once(tmp_path: Path) -> None:
-    """E06: a slow stub logs its calls; a reader looks at the set all the while."""
+    """E06: a slow stub logs its calls; a reader looks at the set all the while.
+
+    The last graph is not made before the reader has seen another.
+    """
     path, log = tmp_path / "set", tmp_path / "log"
     seen: dict[str, bytes] = {}
     num_looks = 0
-    with stubs(path, log, *["work"] * 4) as processes:
+    with stubs(path, log, *[f"hold {stub_compiler.GRAPHS[-1]}"] * 4) as processes:
         for process in processes:
             go(process)
         while any(process.poll() is None for process in processes):
             look(path, seen)
             time.sleep(PAUSE_S)
             num_looks += 0 < len(seen) < len(stub_compiler.GRAPHS)
+            if seen:
+                (tmp_path / "log.go_on").touch()
         ends = [process.communicate()[0].split() for process in processes]
 
     traced = [line.split()[1] for line in log.read_text().splitlines()]
@@ -275,8 +280,10 @@ def test_e06_what_a_killed_process_had_claimed_is_traced_by_another(tmp_path: Pa
     name = stub_compiler.GRAPHS[0]
     with stubs(path, log, f"hang {name}", "work") as (hung, other):
         go(hung)
-        while f" {name}\n" not in log.read_text():
+        seen: dict[str, bytes] = {}
+        while f" {name}\n" not in log.read_text() or not seen:  # else the other compiles all
             assert hung.poll() is None
+            look(path, seen)
             time.sleep(PAUSE_S)
         go(other)
         while len(SetFolder.open(path).manifest.graphs) < len(stub_compiler.GRAPHS) - 1:

@@ -161,7 +161,7 @@ def test_a_command_waits_longer_and_says_for_whom(
 
         def go_on() -> None:
             os.kill(writer.pid, signal.SIGCONT)
-            assert writer.wait(60) == 0
+            assert writer.wait(600) == 0
 
         pauses.acts.append((2 * ENGINE.limit_s, go_on))
         WRITES[what](path)

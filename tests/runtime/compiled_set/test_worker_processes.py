@@ -98,7 +98,7 @@ def test_a_script_without_a_guard_compiles_a_set_and_runs_once(tmp_path: Path) -
         env=python_path(site),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -153,7 +153,7 @@ def test_a_worker_ends_with_its_connection_whatever_it_does(
         connection.send(Given(code))
         assert (tmp_path / "at work").read_text() == "yes"
         connection.close()
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
     finally:
         process.kill()
         process.wait()
@@ -162,7 +162,7 @@ def test_a_worker_ends_with_its_connection_whatever_it_does(
 def ended(process: int) -> bool:
     """Wait for the end of a process, given as a file descriptor; end it if it goes on."""
     try:
-        is_ended = bool(select.select([process], [], [], 60)[0])
+        is_ended = bool(select.select([process], [], [], 600)[0])
         if not is_ended:
             signal.pidfd_send_signal(process, signal.SIGKILL)
         return is_ended

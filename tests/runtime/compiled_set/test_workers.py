@@ -187,7 +187,7 @@ def test_another_thread_stops_a_compiler_whatever_is_in_work(
 
     def trace_until_killed() -> None:
         is_tracing.set()
-        is_killed.wait(60)
+        is_killed.wait(600)
 
     steer(tracer, decode_s2_c64=trace_until_killed)
     monkeypatch.setattr(ThreadProcess, "kill", lambda process: is_killed.set())
@@ -195,9 +195,9 @@ def test_another_thread_stops_a_compiler_whatever_is_in_work(
     running = threading.Thread(target=compiler.run, args=(1,))
 
     running.start()
-    assert is_tracing.wait(60)
+    assert is_tracing.wait(600)
     compiler.stop()
-    running.join(60)
+    running.join(600)
 
     assert not running.is_alive()
     assert is_killed.is_set()

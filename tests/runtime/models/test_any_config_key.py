@@ -73,7 +73,7 @@ def positions_and_frequencies(architecture: Architecture) -> Iterator[float]:
 
 
 @given(configs())
-@settings(max_examples=300, deadline=2000)
+@settings(max_examples=300, deadline=60_000)
 def test_any_value_is_read_whole_or_refused_in_one_line(config: dict[str, object]) -> None:
     message = "c.json: "
     try:

@@ -65,7 +65,10 @@ def test_texts_have_the_ids_of_transformers(both: tuple[Tokenizer, Any], text: s
         assert ours.decode(ids, skip_special_tokens=skips) == decoded
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(text=st.text(max_size=40), data=st.data())
 def test_any_text_and_any_ids_are_read_as_transformers_do(
     both: tuple[Tokenizer, Any], text: str, data: st.DataObject
