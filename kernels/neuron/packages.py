@@ -53,9 +53,8 @@ class Package:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers that its version begins with: ``2.13.0+cpu`` is (2, 13, 0)."""
-        match = re.match(r"\d+(?:\.\d+)*", self.version)
-        return tuple(map(int, match[0].split("."))) if match else ()
+        """The numbers that its version begins with."""
+        return version_numbers(self.version)
 
     @property
     def family(self) -> str:
@@ -91,6 +90,16 @@ def installed_packages(
     paths = list(sys.path if folders is None else folders)
     found = ((name, next(iter(distributions(name=name, path=paths)), None)) for name in names)
     return {name: _described(name, dist) for name, dist in found if dist is not None}
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with.
+
+    >>> version_numbers("2.13.0+cpu"), version_numbers("1.0.post1"), version_numbers("any")
+    ((2, 13, 0), (1, 0), ())
+    """
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def package_lacks(

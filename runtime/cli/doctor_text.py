@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from ...kernels.neuron.packages import TORCH, VENDOR_PACKAGES, Kind, Lack, Package
 from ..machine.facts import MachineFacts
-from ..machine.neuron_devices import NeuronDevices
+from ..machine.neuron_devices import RUNTIME_FOLDER, NeuronDevices
 from ..machine.variables import PREFIXES
 from ..machine.verdicts import Verdict
 from .tables import format_table, size_text
@@ -51,6 +51,7 @@ def _fact_rows(facts: MachineFacts) -> list[tuple[str, str]]:
         ("C++ compiler", facts.compiler or "none on PATH"),
         ("neuronx-cc", facts.neuronx_cc or "not on PATH"),
         ("Neuron driver", _driver(facts.devices)),
+        ("Neuron runtime", facts.devices.runtime or f"not in /{RUNTIME_FOLDER}"),
         ("Neuron devices", _devices(facts.devices)),
         *_variable_rows(facts.variables),
     ]

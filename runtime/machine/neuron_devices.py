@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...kernels.neuron.packages import version_numbers
 from .sources import Sources
 
 _DEVICE = re.compile(r"neuron\d+")
 _GENERATION = re.compile(r"(trn|inf)\d")
 _MODULE = "neuron"
+RUNTIME_FOLDER = "opt/aws/neuron/lib"
 _SYSFS = "sys/devices/virtual/neuron_device"
 
 
@@ -25,6 +27,7 @@ class NeuronDevices:
         has_driver: whether its module is loaded; None: not told.
         driver_version: of the loaded module.
         has_driver_files: whether the driver's package is installed, loaded or not.
+        runtime: name of the runtime library; None: it is not where its package puts it.
     """
 
     files: tuple[str, ...] = ()
@@ -34,6 +37,12 @@ class NeuronDevices:
     has_driver: bool | None = None
     driver_version: str | None = None
     has_driver_files: bool = False
+    runtime: str | None = None
+
+    @property
+    def driver_numbers(self) -> tuple[int, ...]:
+        """The numbers of the loaded driver's version; none where it is not told."""
+        return version_numbers(self.driver_version or "")
 
 
 def neuron_devices(sources: Sources) -> NeuronDevices:
@@ -48,8 +57,15 @@ def neuron_devices(sources: Sources) -> NeuronDevices:
         generation=generation_of(kind),
         has_driver=_has_driver(sources),
         driver_version=sources.text(f"sys/module/{_MODULE}/version"),
+        runtime=next(iter(_runtimes(sources)), None),
         has_driver_files=any(name.startswith("aws-neuronx-") for name in sources.names("usr/src")),
     )
+
+
+def _runtimes(sources: Sources) -> list[str]:
+    """Return names of the runtime library, the one with the most of a version first."""
+    names = [name for name in sources.names(RUNTIME_FOLDER) if name.startswith("libnrt.so")]
+    return sorted(names, key=len, reverse=True)
 
 
 def generation_of(instance_type: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...kernels.neuron.generations import (
@@ -11,14 +11,12 @@ from ...kernels.neuron.generations import (
     old_generation_text,
 )
 from ...kernels.neuron.packages import COMPILER, NATIVE, Kind, Lack, package_lacks
+from .apt_lines import driver_lines
 from .facts import MachineFacts
 from .sources import Sources
 from .system import Distribution
 from .variables import contradictions
 
-APT = "https://apt.repos.neuron.amazonaws.com"
-_KEYRING = "/usr/share/keyrings/neuron-archive-keyring.gpg"
-_APT_LIST = "etc/apt/sources.list.d/neuron.list"
 _WHEELS_FOR = ("ubuntu", "26.04")
 _OTHER_INSTANCE = "start an instance with such devices: trn2.3xlarge is the smallest"
 
@@ -63,8 +61,8 @@ def _hopeless(facts: MachineFacts, target: str) -> Lack | None:
 def _device_lacks(facts: MachineFacts, sources: Sources) -> Iterator[Lack]:
     devices = facts.devices
     if devices.files:
-        return
-    if not (facts.generation or devices.has_driver or facts.container):
+        yield from _gaps(devices.files)
+    elif not (facts.generation or devices.has_driver or facts.container):
         text = "no Neuron device, and as far as known this is no instance of EC2"
         yield Lack(text, (_OTHER_INSTANCE,))
     elif facts.container:
@@ -76,7 +74,15 @@ def _device_lacks(facts: MachineFacts, sources: Sources) -> Iterator[Lack]:
         text = "the driver is installed, but its module is not loaded"
         yield Lack(text, (f"{sources.sudo}modprobe neuron",))
     else:
-        yield Lack("the driver is not installed", _driver_lines(facts.distribution, sources))
+        yield Lack("the driver is not installed", driver_lines(facts.distribution, sources))
+
+
+def _gaps(files: Sequence[str]) -> Iterator[Lack]:
+    """Yield that the runtime could not open devices with these numbers."""
+    numbers = [int(name.removeprefix("neuron")) for name in files]
+    if numbers[-1] - numbers[0] >= len(numbers):
+        text = f"device files are {', '.join(files)}: the runtime wants consecutive numbers"
+        yield Lack(text, ("give the container devices whose numbers follow each other",))
 
 
 def _hidden_text(facts: MachineFacts) -> str:
@@ -89,25 +95,6 @@ def _lines_for_container(facts: MachineFacts) -> tuple[str, ...]:
     if facts.container == "Kubernetes":
         return ("resources: {limits: {aws.amazon.com/neuron: 1}}  # of the container, in its pod",)
     return ("docker run --device=/dev/neuron0 ...  # once for each device",)
-
-
-def _driver_lines(system: Distribution, sources: Sources) -> tuple[str, ...]:
-    sudo = sources.sudo
-    if not system.has_apt:
-        return ("install aws-neuronx-dkms from AWS's repository of packages for this system",)
-    install = (
-        f"{sudo}apt-get update && {sudo}apt-get install -y linux-headers-$(uname -r) "
-        "aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-collectives aws-neuronx-tools"
-    )
-    if sources.text(_APT_LIST) is not None:
-        return (install,)
-    key = f"{APT}/GPG-PUB-KEY-AMAZON-AWS-NEURON.PUB"
-    entry = f"deb [signed-by={_KEYRING}] {APT} {system.codename} main"
-    return (
-        f"curl -fsSL {key} | {sudo}gpg --dearmor -o {_KEYRING}",
-        f'echo "{entry}" | {sudo}tee /{_APT_LIST}',
-        install,
-    )
 
 
 def _software_lacks(facts: MachineFacts, sources: Sources) -> Iterator[Lack]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...kernels.neuron.generations import OLD_GENERATIONS, old_generation_text
-from ...kernels.neuron.packages import NATIVE, NKI, TORCH, WRITTEN_FOR, Kind, Lack
+from ...kernels.neuron.packages import NKI, TORCH, Kind, Lack
 from ..backends import RUNNABLE
 from .facts import MachineFacts
+from .neuron_advice import neuron_advice
 from .neuron_lacks import neuron_lacks
 from .sources import Sources
 from .system import Distribution
@@ -77,11 +78,7 @@ def _neuron(facts: MachineFacts, sources: Sources, target: str) -> Verdict:
     if not lacks and "neuron" not in RUNNABLE:
         text = "this version of Noria checks and plans for backend: neuron only"
         lacks.append(Lack(text, ("noria plan CONFIG",)))
-    native = facts.packages.get(NATIVE)
-    advice = []
-    if native is not None and native.kind is Kind.REAL and native.family != WRITTEN_FOR:
-        text = f"torch-neuronx {native.version}: Noria is written for {WRITTEN_FOR}"
-        advice.append(Lack(text, ("python -m pytest -m neuron",)))
+    advice = neuron_advice(facts, sources) if facts.devices.files else ()
     how = f"{len(facts.devices.files)} Neuron devices of {target}; never tried on hardware"
     return Verdict(how, tuple(lacks), tuple(advice))
 

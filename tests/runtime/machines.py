@@ -58,6 +58,11 @@ class BuiltMachine:
         self.file("sys/devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n")
         return self.file("sys/devices/virtual/dmi/id/product_name", f"{kind}\n")
 
+    def runtime(self) -> BuiltMachine:
+        for name in ("libnrt.so", "libnrt.so.2.35.30.0", "libnrt.so.1", "libnccom.so"):
+            self.file(f"opt/aws/neuron/lib/{name}")
+        return self
+
     def driver(self, version: str = "2.31.7.0") -> BuiltMachine:
         modules = f"{MODULES}neuron 1 0 - Live 0x0\n"
         return self.file("proc/modules", modules).file("sys/module/neuron/version", f"{version}\n")
@@ -106,7 +111,7 @@ class BuiltMachine:
 
 def working_trn2(folder: Path) -> BuiltMachine:
     """Return an instance with all that it takes."""
-    machine = BuiltMachine(folder).linux().ec2("trn2.3xlarge").driver().devices(1)
+    machine = BuiltMachine(folder).linux().ec2("trn2.3xlarge").driver().devices(1).runtime()
     return machine.program("python").neuron_packages()
 
 

@@ -172,6 +172,7 @@ def test_the_same_machine_gives_the_same_bundle(tmp_path):
         doctor(laptop(tmp_path / "machine"), "--bundle", file)
 
     assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes()[4:8] == bytes(4), "the point in time at which it was written"
 
 
 def test_a_bundle_that_cannot_be_written_is_a_mistake(tmp_path):

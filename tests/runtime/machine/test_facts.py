@@ -30,6 +30,7 @@ def test_a_working_instance_is_described(tmp_path):
     assert facts.devices.files[-1] == "neuron15"
     assert (facts.devices.num_known, facts.devices.cores) == (16, "8")
     assert (facts.devices.has_driver, facts.devices.driver_version) == (True, "2.31.7.0")
+    assert facts.devices.runtime == "libnrt.so.2.35.30.0"
     assert facts.neuronx_cc == str(machine.root / "bin/neuronx-cc")
     assert facts.variables == {"NEURON_RT_LOG_LEVEL": "INFO"}
     assert facts.container is None

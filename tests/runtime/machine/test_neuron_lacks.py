@@ -89,6 +89,22 @@ def test_a_container_without_devices_is_given_them(tmp_path, variables, line):
     assert lack.lines[0].startswith(line)
 
 
+def test_devices_with_gaps_between_their_numbers_are_refused(tmp_path):
+    machine = working_trn2(tmp_path).devices(4)
+    (machine.root / "dev/neuron2").unlink()
+
+    (lack,) = machine.lacks()
+
+    assert lack.text.startswith("device files are neuron0, neuron1, neuron3: ")
+
+
+def test_devices_may_begin_at_any_number(tmp_path):
+    machine = working_trn2(tmp_path).devices(4)
+    (machine.root / "dev/neuron0").unlink()
+
+    assert machine.lacks() == []
+
+
 def test_a_container_is_not_told_to_install_the_driver(tmp_path):
     lack = fresh_trn2(tmp_path).neuron_packages().file(".dockerenv").lacks()[0]
 
@@ -156,6 +172,7 @@ def test_a_laptop_lacks_devices_system_and_packages_but_no_driver(tmp_path):
     assert system.text.startswith("fedora linux: wheels of torch-neuronx")
     assert "Ubuntu 26.04" in system.lines[0]
     assert packages.lines == (install_line(),)
+    assert laptop(tmp_path).verdict("neuron").advice == ()
 
 
 def test_the_machine_image_of_aws_has_what_its_system_has_no_wheels_for(tmp_path):
@@ -169,7 +186,14 @@ def test_the_machine_image_of_aws_has_what_its_system_has_no_wheels_for(tmp_path
 
 
 def test_in_the_environment_of_the_machine_image_nothing_is_missing_but_another_family(tmp_path):
-    machine = BuiltMachine(tmp_path).linux(UBUNTU_2404).ec2("trn2.48xlarge").driver().devices(16)
+    machine = (
+        BuiltMachine(tmp_path)
+        .linux(UBUNTU_2404)
+        .ec2("trn2.48xlarge")
+        .driver()
+        .devices(16)
+        .runtime()
+    )
     family = {"torch": "2.14.0+cpu", "torch-neuronx": "2.14.3.0.1"}
     machine.packages(ALL_REAL | family).program("neuronx-cc").file(f"{DLAMI}/bin/activate")
 
@@ -235,3 +259,28 @@ def test_another_python_than_the_one_on_path_is_named(tmp_path):
     (machine.root / "bin/python").unlink()
 
     assert machine.lacks()[0].lines == (install_line("2.13", f"{machine.root}/bin/python"),)
+
+
+def test_an_old_driver_and_a_runtime_that_is_not_found_are_advice(tmp_path):
+    machine = BuiltMachine(tmp_path).linux().ec2("trn2.3xlarge").driver("2.21.0").devices(1)
+    machine.neuron_packages().file("etc/apt/sources.list.d/neuron.list").file(".dockerenv")
+
+    verdict = machine.verdict("neuron")
+
+    driver, runtime = verdict.advice
+    assert verdict.lacks == ()
+    assert driver.text == "the host's driver 2.21.0 is older than that of SDK 2.33"
+    assert "libnrt.so is not in" in runtime.text
+    assert runtime.lines == (
+        "sudo apt-get update && sudo apt-get install -y aws-neuronx-runtime-lib "
+        "aws-neuronx-collectives aws-neuronx-tools",
+    )
+
+
+def test_another_system_is_told_the_names_of_the_packages(tmp_path):
+    machine = fresh_trn2(tmp_path).linux({"ID": "amzn", "ID_LIKE": "fedora"})
+
+    (line,) = machine.lacks()[0].lines
+
+    assert line.startswith("install aws-neuronx-dkms, aws-neuronx-runtime-lib, ")
+    assert "apt" not in line
