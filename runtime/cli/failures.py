@@ -22,8 +22,7 @@ REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBAD
 EXIT_STATUSES = """\b
 Exit status:
   0    all went well
-  1    some request or graph failed, the others are done; or something was found damaged,
-       or would not run here
+  1    a request or graph failed, the others are done; something is damaged or would not run here
   2    a mistake in the configuration, the arguments or a file
   130  interrupted; results that were finished are kept
 """
