@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 DEMO_CONFIG = configs/smollm2-135m-cpu.yaml
 
-.PHONY: demo test test-engines test-parts test-long check links clean
+.PHONY: demo test test-long check links clean
 
 demo: $(VENV)/.installed  ## fetch a small model and let it answer a few prompts
 	$(BIN)/noria fetch smollm2-135m
@@ -16,16 +16,7 @@ demo: $(VENV)/.installed  ## fetch a small model and let it answer a few prompts
 
 test: $(VENV)/.installed-test  ## what runs on any machine in a quarter of an hour
 	$(BIN)/noria fetch smollm2-135m
-	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),-O) test-engines test-parts
-
-ENGINES = $(wildcard tests/runtime/test_*.py)
-SHORT = $(BIN)/python -m pytest -p no:cacheprovider -m "not long and not neuron"
-
-test-engines:  # half of `test`, which few of its tests could use two processors for
-	$(SHORT) $(ENGINES)
-
-test-parts:  # the other half
-	$(SHORT) $(ENGINES:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not long and not neuron"
 
 test-long: $(VENV)/.installed-test  ## long fuzz; `make test` compares the real model already
 	$(BIN)/python -m pytest -m long

@@ -196,10 +196,13 @@ class KernelSet(SamplerOperators, Protocol):
     def for_tracing(self) -> KernelSet:
         """Return kernels whose tensors have no memory, to ``trace`` without weights."""
 
-    def trace(self, graph: nn.Module, inputs: Sequence[object]) -> bytes:
+    def trace(
+        self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor] = ()
+    ) -> bytes:
         """Compile one static graph as far as shapes and dtypes tell: the slow part.
 
-        ``graph`` and ``inputs`` may be those of ``for_tracing``. Equal graphs give equal bytes.
+        ``graph``, ``inputs`` and ``outputs`` may be those of ``for_tracing``; of the outputs only
+        the memory that they are in counts. Equal graphs give equal bytes.
         """
 
     def load(

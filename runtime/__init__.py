@@ -10,6 +10,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from .device_packages import load_devices_on_demand
+
 if TYPE_CHECKING:
     from ..bucketing import NoBucketError
     from .config import Config, load_config
@@ -37,6 +39,7 @@ __all__ = [
     "load_config",
 ]
 
+load_devices_on_demand()
 _MODULES = MappingProxyType(
     {
         "LLM": ".llm",

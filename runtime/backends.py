@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..kernels.neuron.generations import OLD_GENERATIONS, old_generation_text
-from ..kernels.neuron.packages import refusal
 from .errors import BackendError
 
 if TYPE_CHECKING:
@@ -42,8 +41,18 @@ def _neuron_sim(device: str | None, library: Path | None) -> KernelSet:
         raise BackendError(f"backend: neuron-sim: {error}") from error
 
 
+def _neuron(device: str | None, library: Path | None) -> KernelSet:
+    from ..kernels.neuron.device_kernels import DeviceKernels
+    from ..kernels.neuron.vendor import VendorError
+
+    try:
+        return DeviceKernels.of_this_machine(device or "trn2")
+    except VendorError as error:
+        raise BackendError(f"backend: neuron: {error}") from error
+
+
 RUNNABLE: Mapping[str, Callable[[str | None, Path | None], KernelSet]] = MappingProxyType(
-    {"cpu": _cpu, "reference": _reference, "neuron-sim": _neuron_sim}
+    {"cpu": _cpu, "reference": _reference, "neuron-sim": _neuron_sim, "neuron": _neuron}
 )
 
 
@@ -66,8 +75,6 @@ def load_kernels(
             f"{old_generation_text(device)}; run there with NxD Inference, or here with "
             "backend: cpu and no target"
         )
-    if backend == "neuron" and (lacking := refusal()):
-        raise BackendError(lacking)
     if backend not in RUNNABLE:
         raise BackendError(
             f"backend: {backend} cannot run in this version of Noria, which checks and plans for "

@@ -126,7 +126,10 @@ class KVCache:
         for group, ids in zip(self.groups, block_ids, strict=True):
             for layer in group.layers:
                 for cache in (self.keys[layer], self.values[layer]):
-                    cache.view(torch.uint8)[list(ids)] = 0  # FP8 tensors take no index
+                    # A copy from the host: on a device, arithmetic here would be compiled.
+                    zeros = torch.zeros(cache.shape[1:], dtype=cache.dtype)
+                    for block in ids:
+                        cache[block].copy_(zeros)
 
 
 def sized(groups: Sequence[KVGroup], size: CacheSize) -> tuple[KVGroup, ...]:

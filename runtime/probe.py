@@ -64,7 +64,8 @@ class Probe:
         for group in range(len(self._groups)):
             _write_once(graph.arrays[slot_mapping_name(group)])
         graph.run_rows(fit.num_rows)
-        return graph.logits_RV[fit.first_row :: fit.row_step][: fit.num_requests]
+        logits_RV = graph.logits_RV.cpu()  # on a device, taking rows would be compiled
+        return logits_RV[fit.first_row :: fit.row_step][: fit.num_requests]
 
     def _fit(self, bucket: Bucket, layout: GraphLayout) -> _Fit:
         """Run the last token in a decode graph, else the whole probe."""

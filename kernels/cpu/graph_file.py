@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .graph import Trace
+from ..static_graph import Trace
 from .operators import NAMESPACE
 
 FORMAT = 1

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from ..static_graph import StaticGraph
 from .buffers import BufferPool
-from .graph import StaticGraph
 from .native import Call, Library
 from .operators import NAMESPACE, TensorSpec
 from .profile import CommandTime, timed

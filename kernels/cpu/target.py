@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ..contract import AttentionSpec, check_tensor
 from ..source_digest import source_digest
+from ..static_graph import Trace, bind, trace
 from .attention import spec_args
 from .buffers import BufferPool
 from .build import BuildError, detect_instruction_set
 from .experts import Experts
-from .graph import Trace, bind, trace
 from .graph_file import FORMAT, read_trace, write_trace
 from .linear import Linear
 from .memory import Arena, NoMemory
@@ -248,7 +248,9 @@ class CpuKernels(CpuSamplerOperators):
         kernels._pool = BufferPool(kernels._arena)
         return kernels
 
-    def trace(self, graph: nn.Module, inputs: Sequence[object]) -> bytes:
+    def trace(
+        self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor] = ()
+    ) -> bytes:
         """Return what ``load`` takes: the operators of a graph, without weights and buffers.
 
         Only shapes and dtypes of ``graph`` and ``inputs`` count, so that they may be on the

@@ -39,15 +39,19 @@ class NeuronKernels(ReferenceKernels):
     rope = staticmethod(layers.rope)
     route = staticmethod(experts.route)
 
-    def __init__(self, target: str = "trn2", *, device: str = "meta") -> None:
+    def __init__(
+        self, target: str = "trn2", *, device: str = "meta", has_twins: bool = True
+    ) -> None:
         """Make kernels that capture graphs for this generation.
 
         Args:
             target: the generation.
             device: of their tensors. On "cpu" operators run in the simulator, uncompiled.
+            has_twins: whether operators are twins; else the vendor has registered them.
         """
         super().__init__(prefill_tile=TILE, fold_blocks=TILE)
-        operators.register_twins()
+        if has_twins:
+            operators.register_twins()
         self._target = target
         self._device = torch.device(device)
 

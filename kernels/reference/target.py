@@ -121,7 +121,9 @@ class ReferenceKernels:
         """Return these kernels: a trace of theirs is empty."""
         return self
 
-    def trace(self, graph: nn.Module, inputs: Sequence[object]) -> bytes:
+    def trace(
+        self, graph: nn.Module, inputs: Sequence[object], outputs: Sequence[Tensor] = ()
+    ) -> bytes:
         """Return nothing: graphs run uncompiled."""
         return b""
 

@@ -186,7 +186,7 @@ class _CompileTimes(GraphSource):
 
     def get(self, graph: EngineGraph) -> Run:
         start = time.perf_counter()
-        traced = self._kernels.trace(graph.module, graph.inputs)
+        traced = self._kernels.trace(graph.module, graph.inputs, graph.outputs)
         self._taken[graph.name] = (time.perf_counter() - start, len(traced))
         return self._kernels.load(traced, graph.module, graph.inputs, graph.outputs)
 

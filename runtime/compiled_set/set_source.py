@@ -141,7 +141,7 @@ class FromLocalSet(GraphSource):
 
     def _compile(self, graph: EngineGraph) -> Run:
         start = time.monotonic()
-        data = self._kernels.trace(graph.module, graph.inputs)
+        data = self._kernels.trace(graph.module, graph.inputs, graph.outputs)
         seconds = time.monotonic() - start
         self._num_compilations += 1
         self.store.publish(graph.name, data, key=graph.key, seconds=seconds, peak_bytes=0)

@@ -102,7 +102,7 @@ class Tracer:
         if name not in self._found.graphs:
             raise SetError(f"the configuration has no graph {name}")
         one = self._found.graphs[name]
-        return self._kernels.trace(one.module, one.inputs)
+        return self._kernels.trace(one.module, one.inputs, one.outputs)
 
 
 def list_graphs(recipe: Recipe) -> tuple[ListedGraph, ...]:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from noria.kernels.contract import AttentionSpec
 from noria.kernels.cpu import CpuKernels
-from noria.kernels.cpu.graph import bind, trace
 from noria.kernels.cpu.program import Program
 from noria.kernels.reference import ReferenceKernels
+from noria.kernels.static_graph import bind, trace
 
 KERNELS = CpuKernels()
 HEADS = Heads(num_kv_heads=2, group=2, dtype=torch.float32)

@@ -25,7 +25,6 @@ def test_neuron_is_refused_with_what_to_install(monkeypatch):
 
 
 def test_backends_that_this_version_lacks_are_refused_with_those_that_run(monkeypatch):
-    monkeypatch.setattr(backends, "refusal", lambda: None)
     monkeypatch.setattr(backends, "RUNNABLE", {"cpu": None, "reference": None})
 
     with pytest.raises(BackendError, match=r"backend: neuron cannot run.*cpu, reference"):
