@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..contract import AttentionSpec, check_cache_scales, check_tensor
 from ..reference import ReferenceKernels
 from ..source_digest import source_digest
-from . import experts, layers, operators
+from . import experts, layers, operators, sampler
 
 TILE = 128
 """Rows of a prefill tile, and blocks of a gather: one per partition."""
@@ -38,6 +38,12 @@ class NeuronKernels(ReferenceKernels):
     fixes_num_blocks = True
     rope = staticmethod(layers.rope)
     route = staticmethod(experts.route)
+    greedy = staticmethod(sampler.greedy)
+    sample = staticmethod(sampler.sample)
+    penalize = staticmethod(sampler.penalize)
+    add_bias = staticmethod(sampler.add_bias)
+    mask_logits = staticmethod(sampler.mask_logits)
+    top_logprobs = staticmethod(sampler.top_logprobs)
 
     def __init__(
         self, target: str = "trn2", *, device: str = "meta", has_twins: bool = True

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
+from noria.kernels.neuron.target import NeuronKernels
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.random_draws import uniforms
 
@@ -26,7 +27,9 @@ LEAST_P = 1e-4
 NUM_DRAWS = 20_000
 LOGITS = [1.0, -1.0, 0.5, 2.0, 0.0, 1.5, -0.5, 1.0, -3.0, 0.25, 1.75, -1.5]
 TARGETS = pytest.mark.parametrize(
-    "kernels", [ReferenceKernels(), CpuKernels()], ids=["reference", "cpu"]
+    "kernels",
+    [ReferenceKernels(), CpuKernels(), NeuronKernels(device="cpu")],
+    ids=["reference", "cpu", "neuron"],
 )
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 CHOICES = {"temperature": (1.0, 0.6, 2.5), "top_k": (0, 5), "top_p": (1.0, 0.8), "min_p": (0, 0.15)}

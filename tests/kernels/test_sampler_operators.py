@@ -15,10 +15,14 @@ from torch import Tensor
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
+from noria.kernels.neuron.target import NeuronKernels
 from noria.kernels.reference import ReferenceKernels
 
 REFERENCE, CPU = ReferenceKernels(), CpuKernels()
-TARGETS = pytest.mark.parametrize("kernels", [REFERENCE, CPU], ids=["reference", "cpu"])
+NEURON = NeuronKernels(device="cpu")
+TARGETS = pytest.mark.parametrize(
+    "kernels", [REFERENCE, CPU, NEURON], ids=["reference", "cpu", "neuron"]
+)
 VOCABS = [1, 15, 16, 31, 32, 33, 61, 64, 100, 4099]
 
 

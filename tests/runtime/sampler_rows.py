@@ -12,6 +12,7 @@ from torch import Tensor
 
 from noria.kernels.cpu import CpuKernels
 from noria.kernels.kernel_set import KernelSet
+from noria.kernels.neuron.target import NeuronKernels
 from noria.kernels.reference import ReferenceKernels
 from noria.runtime.graph_source import CompileHere
 from noria.runtime.sampler import SamplerSet
@@ -22,7 +23,10 @@ from noria.runtime.sampling_state import SamplerRow, SamplingState
 VOCAB = 61
 ALL = ("greedy", "top_k_top_p", "penalties", "logit_bias", "structured_output", "logprobs")
 REFERENCE, CPU = ReferenceKernels(), CpuKernels()
-TARGETS = pytest.mark.parametrize("kernels", [REFERENCE, CPU], ids=["reference", "cpu"])
+NEURON = NeuronKernels(device="cpu")
+TARGETS = pytest.mark.parametrize(
+    "kernels", [REFERENCE, CPU, NEURON], ids=["reference", "cpu", "neuron"]
+)
 GREEDY = SamplingParams(temperature=0)
 
 
