@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from ...kernels.neuron.environment import CacheFolders, EnvironmentConflict, needed, prepare
 from ...kernels.neuron.packages import Lack
 
 PREFIXES = ("NEURON_", "TORCH_NEURONX_", "NKI_")
@@ -20,12 +22,18 @@ def vendor_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def contradictions(environ: Mapping[str, str], target: str) -> Iterator[Lack]:
     """Yield the variables that must have another value, or none, to run on ``target``."""
-    # Kernels do not split their work over two cores: at 2 both would do all of it.
-    wanted = {"NEURON_LOGICAL_NC_CONFIG": "1", "NEURON_PLATFORM_TARGET_OVERRIDE": target}
-    for name, value in wanted.items():
-        if environ.get(name, value) != value:
-            text = f"{name} is {environ[name]}, and Noria sets it to {value}"
+    folders = CacheFolders(Path())
+    left = dict(environ)
+    for name, value in needed(target, folders).items():
+        if left.get(name, value) != value:
+            chosen = "a folder of its process" if name in folders.variables else value
+            text = f"{name} is {_shown(name, left.pop(name))}, and Noria sets it to {chosen}"
             yield Lack(text, (f"unset {name}",))
+    try:
+        prepare(target, folders, left, imported=())
+    except EnvironmentConflict as error:
+        text = without_passwords(str(error))
+        yield Lack(text, ("export NEURON_CC_FLAGS=...  # with what is said above",))
 
 
 def without_passwords(text: str) -> str:

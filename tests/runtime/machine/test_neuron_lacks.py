@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from installed_packages import ALL_REAL
 from machines import DLAMI, UBUNTU_2404, BuiltMachine, fresh_trn2, laptop, working_trn2
 
+from noria.kernels.neuron.environment import CacheFolders, needed
 from noria.kernels.neuron.packages import Lack, install_line
 from noria.runtime.machine import verdicts as verdicts_module
+from noria.runtime.machine.variables import contradictions
 
 
 @pytest.fixture(autouse=True)
@@ -231,7 +235,12 @@ def test_the_compiler_is_put_on_path(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("NEURON_LOGICAL_NC_CONFIG", "2"), ("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")],
+    [
+        ("NEURON_LOGICAL_NC_CONFIG", "2"),
+        ("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3"),
+        ("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0"),
+        ("TORCH_NEURONX_NEFF_CACHE_DIR", "somewhere"),
+    ],
 )
 def test_variables_that_contradict_are_unset(tmp_path, name, value):
     machine = working_trn2(tmp_path)
@@ -241,6 +250,26 @@ def test_variables_that_contradict_are_unset(tmp_path, name, value):
 
     assert lack.text.startswith(f"{name} is {value}, and Noria sets it to ")
     assert lack.lines == (f"unset {name}",)
+
+
+def test_flags_of_the_compiler_that_contradict_are_named(tmp_path):
+    machine = working_trn2(tmp_path)
+    machine.variables |= {"NEURON_CC_FLAGS": "-O1 --lnc=2", "NEURON_LOGICAL_NC_CONFIG": "2"}
+
+    variable, flags = machine.lacks()
+
+    assert variable.lines == ("unset NEURON_LOGICAL_NC_CONFIG",)
+    assert flags.text == "NEURON_CC_FLAGS=-O1 --lnc=2 is set, but --lnc=1 is needed; take it out"
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_all_variables_that_are_needed_may_be_set_and_looking_sets_none(target):
+    folders = CacheFolders(Path())
+    environ = {k: v for k, v in needed(target, folders).items() if k not in folders.variables}
+    before = dict(environ)
+
+    assert list(contradictions(environ, target)) == []
+    assert environ == before
 
 
 def test_variables_that_agree_are_left(tmp_path):
