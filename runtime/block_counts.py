@@ -5,6 +5,7 @@ from __future__ import annotations
 from .assembly import kv_groups
 from .compiled_set.folder import SetFolder
 from .config import Config
+from .errors import ConfigError
 from .kv_cache import CacheSize, check_memory, size_cache
 from .models.architecture import Architecture
 
@@ -26,6 +27,7 @@ def resolve_cache_size(
     if config.num_blocks != "auto":
         size = CacheSize((config.num_blocks,) * len(groups), "as configured")
     else:
+        _check_device_memory(config)
         size = size_cache(
             groups,
             max_num_seqs=config.max_num_seqs,
@@ -55,3 +57,12 @@ def cache_size_of(
     size = CacheSize(folder.manifest.num_blocks, f"of the compiled set {folder.path}")
     check_memory(size, groups)
     return size
+
+
+def _check_device_memory(config: Config) -> None:
+    """Refuse to size a cache on a device by the memory of its host."""
+    if config.backend == "neuron" and config.kv_cache_memory_bytes is None:
+        raise ConfigError(
+            "num_blocks: auto needs kv_cache_memory on backend neuron: the memory of a device is "
+            "not measured"
+        )

@@ -162,6 +162,12 @@ def test_a_wrong_call_is_found(run, patch: Patch, error: str) -> None:
     assert re.search(error, result.errors)
 
 
+def test_a_cache_is_not_sized_by_the_memory_of_the_host(run) -> None:
+    result = run(**SMALL | {"num_blocks": "auto"})
+
+    assert "ConfigError: num_blocks: auto needs kv_cache_memory on backend neuron" in result.error
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
