@@ -181,8 +181,9 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 """All operators, by their full names."""
 
 
+@cache
 def register(nki_op: Callable[..., Callable[[Callable[..., Any]], Any]]) -> None:
-    """Register every operator by ``torch_neuronx.nki_op``.
+    """Register every operator by ``torch_neuronx.nki_op``; doing it again changes nothing.
 
     Raises:
         RuntimeError: the process has them already, as twins.

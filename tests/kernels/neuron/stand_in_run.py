@@ -55,6 +55,16 @@ def on_the_cpu() -> None:
     kernels.is_on_device = lambda self, tensor: any(one is tensor for one in held)
 
 
+def trace_without_weights(llm: Any) -> dict[str, int]:
+    """Trace every graph as a worker process does; return by name how many bytes are new."""
+    from noria.runtime.compiled_set.tracing import Recipe, Tracer
+
+    architecture = llm.loaded.source.architecture
+    tracer = Tracer(Recipe(llm.config, architecture, None, llm.loaded.cache_size.num_blocks))
+    nothing = len(import_module("noria.kernels.neuron.neff_cache").pack({}))
+    return {one.name: len(tracer.trace(one.name)) - nothing for one in tracer.graphs}
+
+
 def main(given: dict[str, Any]) -> dict[str, Any]:
     neuron = install()
     neuron.is_here = given.get("do") != "no device"
@@ -76,10 +86,12 @@ def main(given: dict[str, Any]) -> dict[str, Any]:
         graph = next(iter(llm.loaded.graphs.models.values()))
         built = graph.run.__closure__[1].cell_contents.__self__  # type: ignore[attr-defined]
         built._tensors = [torch.cat([one, one]) for one in built._tensors]
+    traced = trace_without_weights(llm) if given.get("do") == "trace without weights" else {}
     again = [list(one.token_ids) for one in llm.generate(given["prompts"], params)]
     assert again == tokens
     return {
         "tokens": tokens,
+        "traced": traced,
         "compiled": compiled,
         "runs": runs,
         "compilations": llm.loaded.graphs.num_compilations,

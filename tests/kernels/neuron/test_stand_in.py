@@ -112,6 +112,15 @@ def test_a_set_of_one_process_spares_the_next_the_compiler(run, tmp_path: Path) 
     assert loaded.found["names"] == filled.found["names"]
 
 
+def test_a_worker_without_weights_traces_the_graphs_of_the_engine(run) -> None:
+    """The compiler knows every one of them: it makes no file."""
+    result = run(do="trace without weights", **SMALL)
+
+    assert result.error is None
+    assert len(result.found["traced"]) == result.found["compiled"] == 5
+    assert set(result.found["traced"].values()) == {0}
+
+
 def test_a_set_is_for_the_packages_and_flags_that_made_it(run, tmp_path: Path) -> None:
     sets = str(tmp_path / "sets")
     run(sets=sets, **SMALL)
