@@ -65,6 +65,16 @@ def trace_without_weights(llm: Any) -> dict[str, int]:
     return {one.name: len(tracer.trace(one.name)) - nothing for one in tracer.graphs}
 
 
+def problems() -> dict[str, list[str]]:
+    """Run the steps that are to be run on a device first."""
+    from device_steps import STEPS, problems_of
+
+    from noria.kernels.neuron.device_kernels import DeviceKernels
+
+    kernels = DeviceKernels.of_this_machine("trn2")
+    return {name: problems_of(step, kernels) for name, step in STEPS.items()}
+
+
 def main(given: dict[str, Any]) -> dict[str, Any]:
     neuron = install()
     neuron.is_here = given.get("do") != "no device"
@@ -73,6 +83,8 @@ def main(given: dict[str, Any]) -> dict[str, Any]:
     on_the_cpu()
     if given.get("do") == "stale names":
         NAME_SALT.append("made by another version")
+    if given.get("do") == "steps":
+        return {"problems": problems()}
     from noria.runtime import LLM, SamplingParams
 
     llm = LLM(given["settings"])

@@ -68,7 +68,7 @@ def run(tmp_path: Path) -> Callable[..., Result]:
             "patches": patches,
             "do": do,
         }
-        path = [str(tmp_path / "site"), str(HERE), *sys.path]
+        path = [str(tmp_path / "site"), str(HERE), str(HERE.parent), *sys.path]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path), "NORIA_SETS": sets}
         command = [sys.executable, str(HERE / "stand_in_run.py"), json.dumps(given)]
         return Result(
@@ -98,6 +98,14 @@ def test_it_gives_the_tokens_of_the_simulated_target(run, simulated) -> None:
     assert found["environment"]["NEURON_LOGICAL_NC_CONFIG"] == "1"
     assert found["environment"]["NEURON_RT_NUM_CORES"] == "1"
     assert {n: found["fingerprint"][n] for n in VERSIONS} == VERSIONS
+
+
+def test_the_steps_that_a_device_is_to_run_first_run_on_the_stand_in(run) -> None:
+    result = run(do="steps", **SMALL)
+
+    assert result.error is None
+    assert len(result.found["problems"]) == 8
+    assert [name for name, problems in result.found["problems"].items() if problems] == []
 
 
 def test_a_set_of_one_process_spares_the_next_the_compiler(run, tmp_path: Path) -> None:
