@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...bucketing import BucketPlan
+from ...kernels.kernel_set import KernelSet
 from ..assembly import assemble, build_model, limits_of, tensors_without_memory
 from ..backends import load_kernels
 from ..config import Config
 from ..errors import SetError
 from ..graph_source import EngineGraph, GraphSource, Run
-from ..kv_cache import CacheSize
+from ..kv_cache import CacheSize, KVCache
 from ..models.architecture import Architecture
 from ..models.kv_scales import KVScales
 from ..planning import bucket_plan
@@ -56,6 +58,28 @@ class ListedGraph:
     num_tensors: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedGraphs:
+    """All graphs of a recipe, none compiled, and what they run over."""
+
+    plan: BucketPlan
+    cache: KVCache
+    graphs: Mapping[str, EngineGraph]
+
+
+def record_graphs(recipe: Recipe, kernels: KernelSet) -> RecordedGraphs:
+    """Build the model without weights and find all its graphs, with kernels ``for_tracing``."""
+    config = recipe.config
+    tensors = tensors_without_memory(recipe.architecture, getattr(torch, config.dtype))
+    model = build_model(config, recipe.architecture, kernels, tensors, recipe.kv_scales)
+    found = _Recorder()
+    size = CacheSize(recipe.num_blocks, "of the set")
+    plan = bucket_plan(config, limits_of(config, kernels))
+    parts = assemble(config, model, kernels, size, found, plan=plan)
+    parts.graphs.compile(_no_progress)
+    return RecordedGraphs(plan, parts.cache, found.graphs)
+
+
 class Tracer:
     """Traces graphs of a recipe, one at a time, on the device meta."""
 
@@ -67,14 +91,7 @@ class Tracer:
         """
         config = recipe.config
         self._kernels = load_kernels(config.backend, config.target).for_tracing()
-        dtype = getattr(torch, config.dtype)
-        tensors = tensors_without_memory(recipe.architecture, dtype)
-        model = build_model(config, recipe.architecture, self._kernels, tensors, recipe.kv_scales)
-        self._found = _Recorder()
-        size = CacheSize(recipe.num_blocks, "of the set")
-        self._plan = bucket_plan(config, limits_of(config, self._kernels))
-        parts = assemble(config, model, self._kernels, size, self._found, plan=self._plan)
-        parts.graphs.compile(_no_progress)
+        self._found = record_graphs(recipe, self._kernels)
 
     @property
     def graphs(self) -> tuple[ListedGraph, ...]:
@@ -82,7 +99,7 @@ class Tracer:
 
         An engine can run any request with what comes before the others.
         """
-        limits = {bucket.label for bucket in self._plan.limits}
+        limits = {bucket.label for bucket in self._found.plan.limits}
 
         def place(graph: ListedGraph) -> int:
             if graph.key["kind"] not in MODEL_KINDS:
