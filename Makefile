@@ -16,7 +16,7 @@ demo: $(VENV)/.installed  ## fetch a small model and let it answer a few prompts
 
 test: $(VENV)/.installed-test  ## what runs on any machine in a quarter of an hour
 	$(BIN)/noria fetch smollm2-135m
-	$(BIN)/python -m pytest -m "not long and not neuron"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not neuron"
 
 test-long: $(VENV)/.installed-test  ## long fuzz; `make test` compares the real model already
 	$(BIN)/python -m pytest -m long

@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 PATH = fetched_path("smollm2-135m")
 pytestmark = pytest.mark.skipif(PATH is None, reason="run: noria fetch smollm2-135m")
 
-NUM_PROMPTS, NUM_TOKENS = 16, 64
+NUM_PROMPTS, NUM_TOKENS = 32, 64
 TIE = 1e-4
 """Two logits closer than this share of the largest one are a tie, in fp32."""
 
@@ -49,7 +49,7 @@ def oracle():
 
 
 def varied_prompts(llm):
-    """Return texts cut at 16 lengths from 1 to 121 tokens."""
+    """Return texts cut at 32 lengths from 1 to 125 tokens."""
     rng = random.Random(0)
     text = (
         "The history of irrigation begins with wheels that lift water from a river. A noria is "
@@ -59,7 +59,7 @@ def varied_prompts(llm):
     )
     token_ids = llm.loaded.source.tokenizer.encode(text)
     starts = [rng.randrange(40) for _ in range(NUM_PROMPTS)]
-    return [token_ids[s : s + 1 + 8 * i] for i, s in enumerate(starts)]
+    return [token_ids[s : s + 1 + 4 * i] for i, s in enumerate(starts)]
 
 
 def test_greedy_tokens_and_prefill_logits_equal_transformers(llm, oracle, record_property):
