@@ -29,6 +29,7 @@ from .kv_cache import CacheSize, KVCache, sized
 from .kv_cache_dtype import cache_scales
 from .kv_cache_manager import KVCacheManager
 from .model_checks import (
+    check_cache_dtype,
     check_default_sampling,
     check_head_dim,
     check_logits_fit,
@@ -146,6 +147,7 @@ def _checked_model(config: Config, kernels: KernelSet) -> LoadedModel:
     check_logits_fit(config, source.architecture)
     check_default_sampling(config, source)
     check_head_dim(config, source.architecture, kernels)
+    check_cache_dtype(config)
     return source
 
 

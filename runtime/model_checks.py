@@ -87,3 +87,14 @@ def check_head_dim(config: Config, architecture: Architecture, kernels: KernelSe
             f"model: head_dim is {head_dim}; backend {config.backend} runs multiples of "
             f"{multiple} only, and backend reference any even one"
         )
+
+
+def check_cache_dtype(config: Config) -> None:
+    """Refuse an FP8 cache on trn2, where torch has no name for the FP8 that the device has."""
+    if config.backend != "neuron" or config.kv_cache_dtype == "auto" or config.target == "trn3":
+        return
+    raise ConfigError(
+        f"kv_cache_dtype: {config.kv_cache_dtype} is not run on backend neuron with target "
+        f"{config.target}: its compiler refuses torch.float8_e4m3fn (NCC_EVRF051); take target "
+        f"trn3, backend neuron-sim, or kv_cache_dtype: auto"
+    )

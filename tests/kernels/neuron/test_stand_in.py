@@ -185,6 +185,12 @@ def test_a_cache_is_not_sized_by_the_memory_of_the_host(run) -> None:
     assert "ConfigError: num_blocks: auto needs kv_cache_memory on backend neuron" in result.error
 
 
+def test_an_fp8_cache_is_refused_where_torch_cannot_name_its_format(run) -> None:
+    result = run(**SMALL | {"kv_cache_dtype": "fp8_e4m3"})
+
+    assert "kv_cache_dtype: fp8_e4m3 is not run on backend neuron with target trn2" in result.error
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
