@@ -28,7 +28,12 @@ SOURCES = sorted(
 )
 MODULES = [path for path in SOURCES if path.suffix == ".py"]
 USERS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.*")])
+DOCUMENTS = sorted(
+    [
+        *(*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")),
+        *(*ROOT.glob("examples/*.*"), *filter(Path.is_file, ROOT.glob("examples/deploy/*"))),
+    ]
+)
 
 
 def test_every_folder_with_modules_is_a_listed_package() -> None:
