@@ -17,7 +17,9 @@ MAY_IMPORT = {
 }
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = {"bucketing": 60, "configs": 60, "kernels": 150, "runtime": 60}
-MACHINE_PATH = re.compile(r"(?<![\w~.])/(?:home|root|work|opt|mnt|Users)/(?!user\b)\w+")
+MACHINE_PATH = re.compile(
+    r"(?<![\w~.])/(?:home|root|work|opt|mnt|Users)/(?!user\b|aws/neuron\b)\w+"
+)
 LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")
 
 SOURCES = sorted(

@@ -264,3 +264,53 @@ def test_shards_of_the_tiny_model_give_the_results_of_one_run(tmp_path: Path) ->
     expected = [json.loads(line) for line in once.read_text(encoding="utf-8").splitlines()]
     assert job.records == sorted(expected, key=lambda record: record["index"])
     assert str(job.records[5]["error"]).startswith("line 11: ")
+
+
+class Instance:
+    """Where ``cores.sh`` runs: a folder with the ``python`` that it finds first."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "bin").mkdir()
+        # a link would not find the packages of an environment
+        python = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+        (folder / "bin" / "python").write_text(python)
+        (folder / "bin" / "python").chmod(0o755)
+        self.path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+    def run(self, job: Job, cores: str, count: int, **variables: str) -> int:
+        words = ["bash", SCRIPT.with_name("cores.sh"), cores, job.prompts, job.results]
+        counted = ["--count", str(count), "--", *job.command]
+        environ = {**os.environ, "PATH": self.path, **variables}
+        return subprocess.run([*words, *counted], env=environ).returncode
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    return Instance(tmp_path)
+
+
+@pytest.mark.parametrize("name", INDEXES[:2])
+def test_every_core_of_an_instance_runs_a_shard(job: Job, instance: Instance, name: str) -> None:
+    note = (
+        "import os\nprint(os.environ['NEURON_RT_VISIBLE_CORES'], file=open(__file__ + '.c', 'a'))"
+    )
+    job.fake.write_text(note + FAKE, encoding="utf-8")
+
+    for index in ("0", "1"):
+        assert instance.run(job, "0 2", 4, **{name: index}) == 0
+
+    assert sorted(Path(f"{job.fake}.c").read_text().split()) == ["0", "0", "2", "2"]
+    assert sorted(job.runs()) == ["four five", "one", "three", "two"]
+
+
+def test_an_instance_fails_if_one_of_its_shards_does(job: Job, instance: Instance) -> None:
+    fails = FAKE.replace("int(sys.argv[2])", "3 * ('one' in open(sys.argv[-3]).read())")
+    job.fake.write_text(fails, encoding="utf-8")
+
+    assert instance.run(job, "0 1", 2, JOB_COMPLETION_INDEX="0") == 3
+    assert sorted(os.listdir(job.results)) == ["00001-of-00002.jsonl", "run.json"]
+
+
+def test_cores_are_for_array_jobs(job: Job, instance: Instance) -> None:
+    assert instance.run(job, "0 1", 2) != 0
+    assert not job.results.exists()
