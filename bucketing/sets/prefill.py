@@ -159,7 +159,7 @@ def least_ratio(candidates: Ints, max_num: int) -> float:
     """Return the smallest ratio, in hundredths, that ``max_num`` sizes keep, at least 2.
 
     >>> least_ratio(np.array([1, 2, 3, 4, 8]), 4)
-    1.51
+    2.0
     """
     hundredths = range(101, 100 * int(candidates[-1]) // int(candidates[0]) + 101)
     at = bisect_left(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -84,9 +85,13 @@ def test_the_engine_dispatches_by_the_seconds_of_the_plan() -> None:
         ("prefill.graphs", [[96, 512]], r"prefill.graphs\[0\]: is \[96, 512\]; a graph is"),
         ("prefill.graphs", [[96.0, 512, 1]], r"graphs\[0\]: size must be a positive integer"),
         ("prefill.graphs", [[True, 512, 1]], r"graphs\[0\]: size must be a positive integer"),
-        ("prefill.graphs", [[512, 512, "1"]], r"graphs\[0\]: seconds must be a number"),
+        ("prefill.graphs", [[512, 512, "1"]], r"\[0\]: seconds must be a finite number, got '1'"),
         ("prefill.graphs", [[512, 512, 0]], "prefill_t512_c512 takes 0.0 seconds"),
-        ("prefill.graphs", [[512, 512, float("nan")]], "prefill_t512_c512 takes nan seconds"),
+        (
+            "prefill.graphs",
+            [[512, 512, math.nan]],
+            r"\[0\]: seconds must be a finite number, got nan",
+        ),
         ("prefill.graphs", [[96, 512, 2], [512, 512, 1]], "prefill_t96_c512 takes 2.0 seconds"),
         ("prefill.graphs", [[512, 512, 1], [512, 512, 1]], "names a graph twice"),
         ("decode.graphs", [[16, 256, 1], [8, 512, 1]], "decode.graphs: the largest must have 8"),
